@@ -1,0 +1,96 @@
+"""Offline use: `LLM("smollm2-135m").generate(["Once upon a time"], SamplingParams(temperature=0))`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.request import Request, RequestOutput, SamplingParams
+
+Prompt = str | list[int]
+
+
+@dataclass
+class Generation:
+    """All samples of one prompt."""
+
+    prompt: Prompt
+    prompt_token_ids: list[int]
+    outputs: list[RequestOutput]  # params.n of them, each with the whole text and all token ids
+
+    @property
+    def text(self) -> str:
+        return self.outputs[0].text
+
+
+class LLM:
+    def __init__(self, model: str = "smollm2-135m", **options):
+        """options: the fields of EngineConfig. Raises MinillmError if the model cannot be loaded."""
+        self.engine = Engine.from_config(EngineConfig(model=model, **options))
+
+    @property
+    def tokenizer(self):
+        return self.engine.tokenizer
+
+    def generate(
+        self, prompts: Prompt | list[Prompt], params: SamplingParams | list[SamplingParams] | None = None
+    ) -> list[Generation]:
+        """Complete every prompt, batched continuously. Prompts are texts or lists of token ids; params is one for all or
+        one each. Raises RequestError before anything runs if one of them can never be served."""
+        prompts = [prompts] if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)) else list(prompts)
+        if not isinstance(params, list):
+            params = [params or SamplingParams()] * len(prompts)
+        if len(params) != len(prompts):
+            raise ValueError(f"{len(prompts)} prompts but {len(params)} sampling params: give one for all, or one each")
+        tokens = [self._encode(p) for p in prompts]
+        groups = [self.engine.make_requests(t, p) for t, p in zip(tokens, params, strict=True)]
+        finished = self._run([request for group in groups for request in group])
+        return [
+            Generation(prompt, ids, [finished[request.request_id] for request in group])
+            for prompt, ids, group in zip(prompts, tokens, groups, strict=True)
+        ]
+
+    def chat(self, messages: list[dict], params: SamplingParams | None = None) -> Generation:
+        """Answer a conversation ({"role", "content"} messages) through the model's own chat template."""
+        return self.generate([self.tokenizer.encode_chat(messages)], params)[0]
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[RequestOutput]:
+        """Complete one prompt, yielding text as it becomes certain. Leaving the loop early frees the request."""
+        requests = self.engine.make_requests(self._encode(prompt), params or SamplingParams())
+        unfinished = {r.request_id for r in requests}
+        for request in requests:
+            self.engine.add(request)
+        try:
+            while unfinished:
+                for output in self.engine.step_text():
+                    if output.finished:
+                        unfinished.discard(output.request_id)
+                    yield output
+        finally:
+            self.engine.abort(unfinished)
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+
+    def _run(self, requests: list[Request]) -> dict[str, RequestOutput]:
+        """Run to the end; deltas joined."""
+        whole: dict[str, RequestOutput] = {}
+        try:
+            for request in requests:
+                self.engine.add(request)
+            while self.engine.has_unfinished:
+                for delta in self.engine.step_text():
+                    join(whole, delta)
+        finally:
+            self.engine.abort([r.request_id for r in requests])  # only after an error or Ctrl-C is anything left to abort
+        return whole
+
+
+def join(whole: dict[str, RequestOutput], delta: RequestOutput) -> None:
+    """Add a delta to what its request has produced so far."""
+    before = whole.get(delta.request_id)
+    if before is not None:
+        delta.text, delta.token_ids = before.text + delta.text, before.token_ids + delta.token_ids
+    whole[delta.request_id] = delta

@@ -1,0 +1,81 @@
+"""From a plan to logits: the flat batch, and one forward pass over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from minillm.attention.base import AttentionMetadata
+from minillm.kv.contiguous import ContiguousKV
+from minillm.model.decoder import Decoder
+from minillm.request import Request
+from minillm.scheduler import SchedulePlan
+
+
+@dataclass
+class Batch:
+    """One step's tokens of all requests, end to end, without padding: T tokens, S of which yield logits."""
+
+    token_ids: Tensor  # [T] int64
+    positions: Tensor  # [T] int64, of each token in its own sequence
+    attention: AttentionMetadata
+    logit_rows: Tensor  # [S] int64 into T: the last token of each request whose known tokens end here
+    requests: list[Request]  # [S]: whose logits those are, in the plan's order
+
+
+class Runner:
+    def __init__(self, model: Decoder, kv: ContiguousKV, device: torch.device | str = "cpu"):
+        self.model, self.kv, self.device = model, kv, torch.device(device)
+
+    def prepare(self, plan: SchedulePlan) -> Batch:
+        """Lay the plan's tokens out flat. Single-token requests come first (backends do them in one call), by cache row."""
+        order = sorted(range(len(plan.requests)), key=lambda i: (plan.num_new_tokens[i] > 1, plan.requests[i].block_ids[0]))
+        token_ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        starts, seq_lens, last_row = [0], [], {}
+        for i in order:
+            request, n = plan.requests[i], plan.num_new_tokens[i]
+            start, stop = request.num_computed_tokens, request.num_computed_tokens + n
+            token_ids += request.token_ids[start:stop]
+            positions += range(start, stop)
+            slots += self._slots(request, start, stop)
+            starts.append(starts[-1] + n)
+            seq_lens.append(stop)
+            last_row[i] = starts[-1] - 1
+        yielding = [i for i in range(len(plan.requests)) if plan.yields_token(i)]
+        attention = AttentionMetadata(
+            query_start_loc=starts,
+            seq_lens=seq_lens,
+            block_tables=self._tensor(_pad([plan.requests[i].block_ids for i in order])),
+            slot_mapping=self._tensor(slots),
+            block_size=self.kv.block_size,
+            num_decodes=sum(n == 1 for n in plan.num_new_tokens),
+        )
+        return Batch(
+            token_ids=self._tensor(token_ids),
+            positions=self._tensor(positions),
+            attention=attention,
+            logit_rows=self._tensor([last_row[i] for i in yielding]),
+            requests=[plan.requests[i] for i in yielding],
+        )
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns logits [S, vocab] float32; writes the batch's keys and values into the cache."""
+        hidden = self.model(batch.token_ids, batch.positions, self.kv.layers, batch.attention)
+        return self.model.logits(hidden[batch.logit_rows])
+
+    def _slots(self, request: Request, start: int, stop: int) -> list[int]:
+        size, blocks = self.kv.block_size, request.block_ids
+        return [blocks[p // size] * size + p % size for p in range(start, stop)]
+
+    def _tensor(self, values: list) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+
+def _pad(rows: list[list[int]]) -> list[list[int]]:
+    width = max(map(len, rows))
+    return [row + [0] * (width - len(row)) for row in rows]

@@ -1,0 +1,33 @@
+// The header: which model, how busy the engine is, and whether the server is there at all.
+
+import { $, number } from "./dom.js";
+
+const HEALTH_EVERY_MS = 5000;
+
+function showEngine(state, text) {
+  $("engine").dataset.state = state;
+  if ($("engine-text").textContent !== text) $("engine-text").textContent = text;
+}
+
+export async function checkHealth() {
+  try {
+    const response = await fetch("health");
+    const health = await response.json();
+    if (!response.ok) showEngine("gone", "engine stopped: restart the server");
+    else showEngine("ok", `${health.running} running, ${health.waiting} waiting`);
+    if (response.ok && !$("model").textContent) await showModel();
+  } catch {
+    showEngine("gone", "server not reachable");
+  }
+}
+
+async function showModel() {
+  const { data } = await (await fetch("v1/models")).json();
+  $("model").textContent = data[0].id;
+  document.title = `${data[0].id} · minillm`;
+  $("context").textContent = `Prompt and answer together: at most ${number(data[0].max_model_len)} tokens.`;
+}
+
+document.addEventListener("visibilitychange", () => { if (!document.hidden) checkHealth(); });
+setInterval(() => { if (!document.hidden) checkHealth(); }, HEALTH_EVERY_MS);
+checkHealth();

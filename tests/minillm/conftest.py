@@ -1,0 +1,48 @@
+"""A model small enough to run thousands of steps, and the real one."""
+
+import json
+
+import pytest
+
+from minillm.llm import LLM
+from minillm.model.checkpoints.dummy import byte_tokenizer
+
+TINY = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 300,
+    "max_position_embeddings": 128,
+    "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "eos_token_id": 2,
+}
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    """config.json of a two-layer Llama; with load_format="dummy" its weights are random and its tokenizer is byte-level."""
+    folder = tmp_path_factory.mktemp("tiny-llama")
+    (folder / "config.json").write_text(json.dumps(TINY))
+    byte_tokenizer(TINY["vocab_size"]).save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture
+def tiny_llm(tiny_folder):
+    """Makes LLMs of the tiny model: tiny_llm(max_num_seqs=2, ...)."""
+
+    def make(**options) -> LLM:
+        return LLM(str(tiny_folder), load_format="dummy", dtype="float32", threads=1, **options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> LLM:
+    """SmolLM2-135M-Instruct in float32; `make test` has pulled it."""
+    return LLM("smollm2-135m", dtype="float32", threads=1, max_model_len=1024)
