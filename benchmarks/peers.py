@@ -1,130 +1,101 @@
 """minillm beside other engines: the same model, the same work, turn by turn in one run.
 
     python benchmarks/peers.py --repeats 3 --save results/peers.json
+    python benchmarks/peers.py --entries minillm:int8 minillm:int8:eager llama.cpp:q8_0
 
-Each turn is a process of its own (its load time and peak memory are its own too), and engines take turns, so that a slow
-minute of the machine falls on all of them. Run it with nothing else going on.
+Each turn is a process of its own (its load time and peak memory are its own too), and entries take turns, so that a slow minute
+of the machine falls on all of them. All get the same token ids, the same number of threads and this process's environment, and
+must give exactly as many tokens as asked. Engines that are not installed are named as absent; `make engines NAME=...` installs
+one. Run it with nothing else going on.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
-import subprocess
+import os
 import sys
-import time
+from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 
-from engines import ENGINES
+from entries import DEFAULT, Entry, prepare, take_turn
+from report import TITLES, evidence, order, tables
 from workload import Workload, mixed, single
 
-GB = 1e9
+from shared.engines import ENGINES, EngineError
 
 
-def main() -> None:
+def main() -> int:
+    from minillm.errors import MinillmError
+
     args = parse()
-    if args.worker:
-        print(json.dumps(measure(args.worker, Path(args.folder), args.dtype, args.threads)))
-        return
-    from minillm.model.checkpoints import pull
-    from shared.environment import usable_cores
-
-    folder, threads = pull(args.model), args.threads or max(1, round(usable_cores()))
-    turns: dict[str, list[dict]] = {name: [] for name in args.engines}
-    for repeat in range(args.repeats):
-        for name in args.engines:
-            turns[name].append(take_turn(name, folder, args.dtype, threads))
-            print(f"{repeat + 1}/{args.repeats} {name:14}", {k: round(v, 2) for k, v in turns[name][-1].items()}, flush=True)
-    report(args, threads, turns)
+    try:
+        return compare(args)
+    except (EngineError, MinillmError) as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 1
 
 
 def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--model", default="smollm2-135m")
-    p.add_argument("--engines", nargs="+", default=list(ENGINES), choices=list(ENGINES))
-    p.add_argument("--dtype", default="bfloat16")
-    p.add_argument("--threads", type=int)
+    p.add_argument(
+        "--entries", nargs="+", default=list(DEFAULT), metavar="ENGINE:PRECISION", help=f"default: {' '.join(DEFAULT)}"
+    )
+    p.add_argument("--threads", type=int, help="of every engine; default: the CPU quota of this process")
     p.add_argument("--repeats", type=int, default=3)
+    p.add_argument("--small", action="store_true", help="a few short requests: whether it runs, not how fast")
     p.add_argument("--save", type=Path, help="where to record the run, as JSON")
-    p.add_argument("--worker", help=argparse.SUPPRESS)
-    p.add_argument("--folder", help=argparse.SUPPRESS)
     return p.parse_args()
 
 
-def take_turn(name: str, folder: Path, dtype: str, threads: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--worker", name, "--folder", str(folder), "--dtype", dtype, "--threads", str(threads)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{name} failed (its error is above); leave it out with --engines")
-    return json.loads(done.stdout.splitlines()[-1])
+def compare(args: argparse.Namespace) -> int:
+    from shared.environment import capture, usable_cores
+    from shared.results import save
+
+    entries = list(dict.fromkeys(Entry.parse(text) for text in args.entries))
+    absent = [entry for entry in entries if not entry.is_here]
+    for entry in absent:
+        print(f"absent: {entry} (install with `{ENGINES[entry.engine].command}`)")
+    present = [entry for entry in entries if entry not in absent]
+    if not present:
+        raise EngineError("none of the engines asked for is here")
+    threads = args.threads or max(1, round(usable_cores()))
+    one, many = (single(32, 32), mixed(4, 8, 24)) if args.small else (single(), mixed())
+    environment = {**capture(), "threads": threads, "glibc_tunables": os.environ.get("GLIBC_TUNABLES")}
+    environment["absent"] = [str(entry) for entry in absent]
+    turns, failed = run(present, args.model, threads, args.repeats, one, many)
+    if not turns:
+        raise EngineError("every entry failed")
+    print("\n" + tables(turns))
+    if args.save:
+        environment["failed"] = failed
+        title = f"{args.model}, {threads} threads: minillm beside its peers"
+        command = " ".join(["python benchmarks/peers.py", *sys.argv[1:]])
+        save(args.save, title, command, evidence(turns, args.model, one, many, environment), environment)
+    return 1 if failed else 0
 
 
-def measure(name: str, folder: Path, dtype: str, threads: int) -> dict[str, float]:
-    started = time.perf_counter()
-    generate = ENGINES[name](folder, dtype, threads)
-    loaded = time.perf_counter()
-    one, many = single(), mixed()
-    generate(one.prompts, [4])  # the first call of a process pays for what later ones find ready
-    first_token_s = timed(generate, Workload("first", one.prompts, [1]))
-    decode_s = timed(generate, one) - first_token_s
-    return {
-        "load_s": loaded - started,
-        "decode_tokens_per_s": (one.num_output_tokens - 1) / decode_s,
-        "throughput_tokens_per_s": many.num_output_tokens / timed(generate, many),
-        "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB,
-    }
-
-
-def timed(generate, work: Workload) -> float:
-    started = time.perf_counter()
-    answers = generate(work.prompts, work.output_lens)
-    seconds = time.perf_counter() - started
-    lengths = [len(a) for a in answers]
-    if lengths != work.output_lens:
-        sys.exit(f"{work.name}: asked for {work.output_lens} tokens, got {lengths}: the times would not compare")
-    return seconds
-
-
-def report(args: argparse.Namespace, threads: int, turns: dict[str, list[dict]]) -> None:
-    from shared.environment import capture
-    from shared.evidence import computed, measured
-    from shared.results import Run, save, table
-
-    environment = {**capture(), "threads": threads}
-    one, many = single(), mixed()
-    shapes = {
-        "load_s": ("load", "s", None, None, None),
-        "decode_tokens_per_s": ("decode, one request", "tokens/s", one.num_input_tokens, one.num_output_tokens, 1),
-        "throughput_tokens_per_s": ("output, 16 requests at once", "tokens/s", many.num_input_tokens, many.num_output_tokens, 16),
-        "peak_memory_gb": ("peak memory of the process", "GB", many.num_input_tokens, many.num_output_tokens, 16),
-    }
-    evidence = []
-    for key, (title, unit, inputs, outputs, concurrency) in shapes.items():
-        for name, samples in turns.items():
-            context = {"checkpoint": args.model, "dtype": args.dtype, "threads": threads, "title": f"{name}: {title}"}
-            lengths = {"input_tokens": inputs, "output_tokens": outputs, "concurrency": concurrency}
-            values = [turn[key] for turn in samples]
-            evidence.append(measured(f"{name}.{key}", values, unit, environment=environment, **context, **lengths))
-    others = [name for name in turns if name != "minillm"] if "minillm" in turns else []
-    for name in others:
-        for key in ("decode_tokens_per_s", "throughput_tokens_per_s"):
-            ratios = [ours[key] / theirs[key] for ours, theirs in zip(turns["minillm"], turns[name], strict=True)]
-            context = {
-                "title": f"minillm / {name}: {shapes[key][0]}",
-                "min": min(ratios),
-                "max": max(ratios),
-                "repeats": len(ratios),
-            }
-            inputs = {"minillm": [t[key] for t in turns["minillm"]], name: [t[key] for t in turns[name]]}
-            formula = "median over turns of minillm / other"
-            entry = computed(f"minillm_over_{name}.{key}", median(ratios), "×", formula=formula, inputs=inputs, **context)
-            evidence.append(entry)
-    command = " ".join(["python benchmarks/peers.py", *sys.argv[1:]])
-    title = f"{args.model}, {args.dtype}, {threads} threads: minillm beside its peers"
-    print(table(save(args.save, title, command, evidence) if args.save else Run(title, command, environment, tuple(evidence))))
+def run(present: list[Entry], model: str, threads: int, repeats: int, one: Workload, many: Workload):
+    """(entry -> its turns, entry -> why it was dropped). An entry that fails once is dropped, loudly; the others go on."""
+    turns: dict[Entry, list[dict]] = {entry: [] for entry in present}
+    jobs, failed = {}, {}
+    for round_number in range(-1, repeats):  # round -1 makes the model files
+        for entry in order(present, round_number):
+            if str(entry) in failed:
+                continue
+            try:
+                if round_number < 0:
+                    jobs[entry] = {**prepare(entry, model, threads), "single": asdict(one), "mixed": asdict(many)}
+                    continue
+                turns[entry].append(take_turn(entry, jobs[entry]))
+            except EngineError as e:
+                failed[str(entry)] = str(e)
+                print(f"dropped: {entry}: {e}", file=sys.stderr, flush=True)
+                continue
+            figures = ", ".join(f"{title} {turns[entry][-1][key]:.3g} {unit}" for key, (title, unit) in TITLES.items())
+            print(f"{round_number + 1}/{repeats} {entry!s:18} {figures}", flush=True)
+    return {entry: samples for entry, samples in turns.items() if str(entry) not in failed}, failed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

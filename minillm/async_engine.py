@@ -10,14 +10,41 @@ import asyncio
 import logging
 import queue
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from minillm.engine import Engine
-from minillm.errors import EngineDeadError, RequestError
+from minillm.errors import EngineDeadError, MinillmError, RequestError
 from minillm.request import Request, RequestOutput, SamplingParams
+from minillm.server.limits import MAX_QUEUE_SIZE
 
 log = logging.getLogger("minillm")
+
+
+class QueueFullError(MinillmError):
+    """As many requests wait as may wait; try again later (HTTP 429)."""
+
+
+class ShuttingDownError(MinillmError):
+    """Accepted requests are still being finished, but no new one is taken (HTTP 503)."""
+
+
+class Observer(Protocol):
+    """Told what happens to requests, by the engine's thread and between two steps: be quick, and raise nothing."""
+
+    def on_admit(self, requests: list[Request]) -> None:
+        """The n samples of one prompt have entered the engine's queue."""
+        ...
+
+    def on_step(self, outputs: list[tuple[Request, RequestOutput]]) -> None:
+        """A step has ended: the requests that got tokens in it, finished ones with all their times set."""
+        ...
+
+    def on_abort(self, request: Request) -> None:
+        """Its client went away before it had finished."""
+        ...
 
 
 class Stream:
@@ -29,8 +56,8 @@ class Stream:
 
     def __init__(self, requests: list[Request], send: Callable[[Stream | Abort], None]):
         self.requests = requests
+        self.loop = asyncio.get_running_loop()
         self._send = send
-        self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[RequestOutput | BaseException] = asyncio.Queue()
         self._open = {r.request_id for r in requests}
 
@@ -63,12 +90,8 @@ class Stream:
             self._send(Abort(self, list(self._open)))
             self._open.clear()
 
-    def deliver(self, item: RequestOutput | BaseException) -> None:
-        """Called by the engine thread."""
-        try:
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
-        except RuntimeError:  # the event loop is closed: nobody is left to read
-            pass
+    def put(self, item: RequestOutput | BaseException) -> None:
+        self._queue.put_nowait(item)
 
 
 @dataclass(frozen=True)
@@ -80,37 +103,90 @@ class Abort:
 
 
 class AsyncEngine:
-    def __init__(self, engine: Engine):
+    """max_queue_size: requests that may wait beside the max_num_seqs that may run; above that `submit` refuses.
+
+    A waiting request costs little, but its client waits too: a full queue says "come back later" while later is near.
+    """
+
+    def __init__(self, engine: Engine, max_queue_size: int = MAX_QUEUE_SIZE):
         self.engine = engine
         self.error: BaseException | None = None  # why the engine's thread died
+        self.observers: list[Observer] = []  # complete before start()
+        self._max_unfinished = engine.config.max_num_seqs + max_queue_size
         self._inbox: queue.SimpleQueue[Stream | Abort | None] = queue.SimpleQueue()
         self._streams: dict[str, Stream] = {}  # engine thread only
-        self._lock = threading.Lock()  # guards "dead or stopped" against a submit at the same moment
+        self._lock = threading.Lock()  # guards the three below: both threads change them
+        self._num_unfinished = 0  # requests accepted and not yet ended, those in the inbox included
+        self._draining = False
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="minillm-engine", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, prompt_token_ids: list[int], params: SamplingParams, request_id: str | None = None) -> Stream:
+    def submit(
+        self,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> Stream:
         """Queue a prompt and return its stream at once. Call from a running event loop.
 
-        Raises RequestError for what can never be served, EngineDeadError after the engine has stopped."""
-        stream = Stream(self.engine.make_requests(prompt_token_ids, params, request_id), self._inbox.put)
+        Raises RequestError for what can never be served, QueueFullError and ShuttingDownError for what cannot be now, and
+        EngineDeadError after the engine has stopped."""
+        return self._enqueue([self.engine.make_requests(prompt_token_ids, params, request_id, priority, cache_salt)])[0]
+
+    def submit_all(
+        self, prompts: list[list[int]], params: SamplingParams, priority: int = 0, cache_salt: str | None = None
+    ) -> list[Stream]:
+        """Queue several prompts, all or none of them; otherwise as `submit`."""
+        return self._enqueue([self.engine.make_requests(p, params, None, priority, cache_salt) for p in prompts])
+
+    def _enqueue(self, groups: list[list[Request]]) -> list[Stream]:
+        streams = [Stream(requests, self._inbox.put) for requests in groups]
+        count = sum(map(len, groups))
+        if count > self._max_unfinished:
+            raise RequestError(
+                f"{count} answers in one request are more than this server takes at once ({self._max_unfinished}); "
+                "ask for fewer, or raise --max-queue-size",
+                param="n",
+            )
         with self._lock:
             if self._closed:
                 raise self._dead()
-            self._inbox.put(stream)
-        return stream
+            if self._draining:
+                raise ShuttingDownError("the server is shutting down and takes no new requests; try another or try again later")
+            if self._num_unfinished + count > self._max_unfinished:
+                raise QueueFullError(f"the queue is full ({self._num_unfinished} requests run or wait); try again later")
+            self._num_unfinished += count
+            for stream in streams:
+                self._inbox.put(stream)
+        return streams
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests accepted and not yet ended."""
+        return self._num_unfinished
+
+    @property
+    def is_draining(self) -> bool:
+        return self._draining
 
     def stats(self) -> dict[str, float]:
-        """A look from outside at the engine's queues; may be a step old."""
-        scheduler = self.engine.scheduler
+        """A look from outside at the engine's load; may be a step old."""
+        running = len(self.engine.scheduler.running)
         return {
-            "running": len(scheduler.running),
-            "waiting": len(scheduler.waiting),
-            "kv_cache_usage_perc": self.engine.runner.kv.usage,
+            "running": running,
+            "waiting": max(0, self._num_unfinished - running),
+            "kv_cache_usage_perc": self.engine.scheduler.kv.usage,
         }
+
+    def drain(self) -> None:
+        """Take no new request from now on; go on with those accepted."""
+        with self._lock:
+            self._draining = True
 
     def shutdown(self, timeout_s: float = 10.0) -> None:
         """Stop the thread after its current step. Streams still open end with EngineDeadError."""
@@ -124,10 +200,7 @@ class AsyncEngine:
     def _run(self) -> None:
         try:
             while self._take_messages():
-                for output in self.engine.step_text():
-                    self._streams[output.request_id].deliver(output)
-                    if output.finished:
-                        del self._streams[output.request_id]
+                self._hand_out(self.engine.step_text())
         except BaseException as e:
             self.error = e
             log.exception("the engine has stopped after an internal error")
@@ -153,28 +226,76 @@ class AsyncEngine:
             for request in stream.requests:
                 self.engine.add(request)
                 self._streams[request.request_id] = stream
-        except RequestError as e:  # an id that is already being served
-            self._drop(stream, [r.request_id for r in stream.requests])
-            stream.deliver(e)
+        except RequestError as e:  # an id that is already being served, or more tokens than the cache can ever hold
+            mine = [r.request_id for r in stream.requests if self._streams.get(r.request_id) is stream]
+            self._forget(mine)
+            self._end(len(stream.requests) - len(mine))
+            _deliver(stream.loop, [(stream, e)])
+        else:
+            for observer in self.observers:
+                observer.on_admit(stream.requests)
+
+    def _hand_out(self, outputs: list[RequestOutput]) -> None:
+        by_loop: defaultdict[asyncio.AbstractEventLoop, list] = defaultdict(list)
+        seen, ended = [], 0
+        for output in outputs:
+            stream = self._streams[output.request_id]
+            by_loop[stream.loop].append((stream, output))
+            seen.append((stream.requests[output.index], output))
+            if output.finished:
+                del self._streams[output.request_id]
+                ended += 1
+        for observer in self.observers:
+            observer.on_step(seen)
+        if ended:
+            self._end(ended)
+        for loop, items in by_loop.items():
+            _deliver(loop, items)
 
     def _drop(self, stream: Stream, request_ids: list[str]) -> None:
-        """Abort those of the ids that belong to this stream: an id refused as taken is somebody else's request."""
+        """Abort those of the ids that still belong to this stream: it may have finished, or been refused as taken."""
         mine = [request_id for request_id in request_ids if self._streams.get(request_id) is stream]
-        self.engine.abort(mine)
-        for request_id in mine:
+        self._forget(mine)
+        for request in stream.requests:
+            if request.request_id in mine:
+                for observer in self.observers:
+                    observer.on_abort(request)
+
+    def _forget(self, request_ids: list[str]) -> None:
+        self.engine.abort(request_ids)
+        for request_id in request_ids:
             del self._streams[request_id]
+        self._end(len(request_ids))
+
+    def _end(self, count: int) -> None:
+        with self._lock:
+            self._num_unfinished -= count
 
     def _close(self) -> None:
         with self._lock:
             self._closed = True
+            self._num_unfinished = 0
         left = set(self._streams.values())
         while not self._inbox.empty():
             message = self._inbox.get()
             if isinstance(message, Stream):
                 left.add(message)
         for stream in left:
-            stream.deliver(self._dead())
+            _deliver(stream.loop, [(stream, self._dead())])
 
     def _dead(self) -> EngineDeadError:
         cause = f": {type(self.error).__name__}: {self.error}" if self.error else ""
         return EngineDeadError(f"the engine has stopped{cause}; restart the server")
+
+
+def _deliver(loop: asyncio.AbstractEventLoop, items: list[tuple[Stream, RequestOutput | BaseException]]) -> None:
+    """Hand items to their streams' readers. One wake-up of the loop a step, not one a request."""
+
+    def put_all() -> None:
+        for stream, item in items:
+            stream.put(item)
+
+    try:
+        loop.call_soon_threadsafe(put_all)
+    except RuntimeError:  # the event loop is closed: nobody is left to read
+        pass

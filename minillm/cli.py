@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from minillm import __version__
-from minillm.config import DTYPES, LOAD_FORMATS, EngineConfig
+from minillm.bench.cli import app as bench_app
+from minillm.cli_options import HELP, engine_options
+from minillm.config import EngineConfig
 from minillm.errors import ConfigError, MinillmError, RequestError
+from minillm.server.limits import MAX_BODY_BYTES, MAX_QUEUE_SIZE, SHUTDOWN_TIMEOUT_S
 
 app = typer.Typer(
     help="A small inference engine for large language models: pull one, serve it, talk to it.",
@@ -18,21 +25,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(bench_app, name="bench")
 
-Model = Annotated[str, typer.Argument(help="A short name, a Hugging Face id, a folder in its layout, or a .gguf file.")]
-Dtype = Annotated[str, typer.Option(help=f"Arithmetic and storage: {', '.join(DTYPES)}. auto: bfloat16 where it is native.")]
-LoadFormat = Annotated[str, typer.Option(help=f"{', '.join(LOAD_FORMATS)}. dummy: random weights, for trying the machinery.")]
-Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hugging Face model.")]
-MaxModelLen = Annotated[int | None, typer.Option(help="Tokens of prompt and answer together.  [default: the model's own limit]")]
-MaxNumSeqs = Annotated[int, typer.Option(help="Requests running at once; more wait.")]
-MaxNumBatchedTokens = Annotated[int, typer.Option(help="Tokens computed in one step, shared by all running requests.")]
-Threads = Annotated[int | None, typer.Option(help="CPU threads of torch.  [default: this process's CPU quota]")]
-Attention = Annotated[str, typer.Option(help="Attention backend.")]
-EngineSeed = Annotated[int, typer.Option(help="Start of the random draws of requests that bring no seed.")]
 Temperature = Annotated[float, typer.Option(help="0 always takes the likeliest token; higher is more varied.")]
 Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
-
-DEFAULTS = EngineConfig()
+SAMPLING_SEED = ("seed",)  # where --seed is SamplingParams', it is not EngineConfig's
 
 
 def main() -> None:
@@ -66,8 +63,30 @@ def _log_to_stderr() -> None:
     logging.getLogger("minillm").setLevel(logging.INFO)
 
 
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on stderr: call it with steps done, steps in all, and what happens now. Where there is no terminal, lines."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+
+        def report(done: int, total: int, now: str) -> None:
+            progress.update(task, completed=done, total=total, description=now)
+            if not console.is_terminal:
+                console.print(f"[{done}/{total}] {now}", markup=False)
+
+        yield report
+
+
 @app.command()
-def pull(source: Model = DEFAULTS.model, revision: Revision = None) -> None:
+def pull(
+    source: Annotated[str, typer.Argument(help=HELP["model"])] = EngineConfig.model,
+    revision: Annotated[str | None, typer.Option(help=HELP["revision"])] = None,
+) -> None:
     """Fetch a model into the cache and say where it lies."""
     from minillm.model.checkpoints import pull as pull_checkpoint
 
@@ -76,70 +95,67 @@ def pull(source: Model = DEFAULTS.model, revision: Revision = None) -> None:
 
 
 @app.command()
+@engine_options()
 def serve(
-    model: Model = DEFAULTS.model,
+    config: EngineConfig,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. 0.0.0.0: the whole network; there is no password.")
+        str, typer.Option(help="Address to listen on. 0.0.0.0: the whole network; give it an --api-key then.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 picks a free one.", min=0, max=65535)] = 8000,
-    served_model_name: Annotated[str | None, typer.Option(help="What clients call the model.  [default: its own name]")] = None,
-    dtype: Dtype = DEFAULTS.dtype,
-    max_model_len: MaxModelLen = None,
-    max_num_seqs: MaxNumSeqs = DEFAULTS.max_num_seqs,
-    max_num_batched_tokens: MaxNumBatchedTokens = DEFAULTS.max_num_batched_tokens,
-    attention: Attention = DEFAULTS.attention,
-    load_format: LoadFormat = DEFAULTS.load_format,
-    revision: Revision = None,
-    threads: Threads = None,
-    seed: EngineSeed = DEFAULTS.seed,
+    served_model_name: Annotated[str | None, typer.Option(help="What clients call the model. Default: its own name.")] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            help="What clients must send as a bearer token. The variable keeps it out of the list of processes.",
+            envvar="MINILLM_API_KEY",
+        ),
+    ] = None,
+    max_queue_size: Annotated[
+        int, typer.Option(help="Requests that may wait beside the --max-num-seqs that run; above it the answer is 429.", min=0)
+    ] = MAX_QUEUE_SIZE,
+    max_body_bytes: Annotated[int, typer.Option(help="Largest request; above it the answer is 413.", min=1)] = MAX_BODY_BYTES,
+    shutdown_timeout: Annotated[
+        float, typer.Option(help="Seconds that accepted requests get to finish after Ctrl-C or SIGTERM.", min=0)
+    ] = SHUTDOWN_TIMEOUT_S,
+    record_events: Annotated[
+        Path | None, typer.Option(help="Write what every step does to this file, a JSON object a line (docs/events.md).")
+    ] = None,
 ) -> None:
     """Serve a model: OpenAI's HTTP API, and a page to chat with at /."""
-    config = EngineConfig(
-        model=model,
-        dtype=dtype,
-        max_model_len=max_model_len,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        attention=attention,
-        load_format=load_format,
-        revision=revision,
-        threads=threads,
-        seed=seed,
-    )
+    if api_key is not None and not api_key.strip():
+        raise ConfigError("the API key is empty; give one with --api-key or MINILLM_API_KEY, or leave both out")
     from minillm.server.run import bind, url
     from minillm.server.run import serve as serve_until_stopped
 
     _log_to_stderr()
     sock = bind(host, port)  # before the model: a port in use is known at once, not after a minute
-    typer.echo(f"loading {model} …", err=True)
+    typer.echo(f"loading {config.model} …", err=True)
     from minillm.async_engine import AsyncEngine
     from minillm.engine import Engine
+    from minillm.recording import record_events as recording
     from minillm.server.app import build_app
 
-    application = build_app(AsyncEngine(Engine.from_config(config)), served_model_name)
+    engine = AsyncEngine(Engine.from_config(config), max_queue_size)
+    application = build_app(engine, served_model_name, max_body_bytes, api_key)
     address = url(sock)
 
     def announce() -> None:
-        places = f"  chat   {address}/\n  API    {address}/v1\n  health {address}/health"
+        places = f"  chat    {address}/\n  API     {address}/v1\n  health  {address}/health\n  metrics {address}/metrics"
         typer.echo(f"ready\n{places}\nCtrl-C stops the server; twice, at once", err=True)
 
-    serve_until_stopped(application, sock, announce)
+    with recording(engine.engine, record_events) if record_events else nullcontext():
+        serve_until_stopped(application, sock, announce, shutdown_timeout)
 
 
 @app.command()
+@engine_options(without=SAMPLING_SEED)
 def generate(
-    model: Model = DEFAULTS.model,
-    prompt: Annotated[str, typer.Option("--prompt", "-p", help="The prompt; - reads it from standard input.")] = ...,
+    config: EngineConfig,
+    prompt: Annotated[str, typer.Option("--prompt", "-p", help="The prompt; - reads it from standard input.")],
     chat: Annotated[bool, typer.Option(help="Ask through the model's chat template, or continue the text as it stands.")] = True,
     max_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
     temperature: Temperature = 1.0,
     seed: Seed = None,
-    dtype: Dtype = DEFAULTS.dtype,
-    max_model_len: MaxModelLen = None,
-    attention: Attention = DEFAULTS.attention,
-    load_format: LoadFormat = DEFAULTS.load_format,
-    revision: Revision = None,
-    threads: Threads = None,
 ) -> None:
     """Answer one prompt on standard output, token by token."""
     from minillm.request import SamplingParams
@@ -151,15 +167,7 @@ def generate(
     from minillm.llm import LLM
     from minillm.terminal import stream_answer
 
-    llm = LLM(
-        model,
-        dtype=dtype,
-        max_model_len=max_model_len,
-        attention=attention,
-        load_format=load_format,
-        revision=revision,
-        threads=threads,
-    )
+    llm = LLM(**asdict(config))
     try:
         tokens = llm.tokenizer.encode_chat([{"role": "user", "content": text}]) if chat else llm.tokenizer.encode(text)
     except RequestError as e:
@@ -168,20 +176,13 @@ def generate(
 
 
 @app.command()
+@engine_options(without=SAMPLING_SEED)
 def chat(
-    model: Model = DEFAULTS.model,
+    config: EngineConfig,
     system: Annotated[str | None, typer.Option(help="Instructions that open the conversation.")] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(help="Longest answer, in tokens.  [default: until the context is full]")
-    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, in tokens. Default: until the context is full.")] = None,
     temperature: Temperature = 0.7,
     seed: Seed = None,
-    dtype: Dtype = DEFAULTS.dtype,
-    max_model_len: MaxModelLen = None,
-    attention: Attention = DEFAULTS.attention,
-    load_format: LoadFormat = DEFAULTS.load_format,
-    revision: Revision = None,
-    threads: Threads = None,
 ) -> None:
     """Talk with a model in the terminal. Ctrl-C stops an answer, /reset forgets, /quit leaves."""
     from minillm.request import SamplingParams
@@ -190,17 +191,37 @@ def chat(
     from minillm.llm import LLM
     from minillm.terminal import Conversation
 
-    typer.echo(f"loading {model} …", err=True)
-    llm = LLM(
-        model,
-        dtype=dtype,
-        max_model_len=max_model_len,
-        attention=attention,
-        load_format=load_format,
-        revision=revision,
-        threads=threads,
-    )
-    Conversation(llm, params, system).run()
+    typer.echo(f"loading {config.model} …", err=True)
+    Conversation(LLM(**asdict(config)), params, system).run()
+
+
+@app.command("compile")
+@engine_options()
+def compile_model(
+    config: EngineConfig,
+    batch_size: Annotated[
+        list[int] | None,
+        typer.Option(help="Compile decode steps of this size; may be repeated. Default: a few up to --max-num-seqs."),
+    ] = None,
+) -> None:
+    """Compile a model's decode steps ahead of time, so that serving it is fast; takes minutes, once."""
+    from minillm.compiled.build import build
+
+    _log_to_stderr()
+    with _progress() as report:
+        folder = build(config, batch_size, report)
+    typer.echo(folder)
+
+
+@app.command()
+def parts() -> None:
+    """List the replaceable pieces of the engine: name, what it does, and where its code is."""
+    from minillm.parts import PARTS
+
+    width = max(map(len, PARTS))
+    gap = max(len(part.summary) for part in PARTS.values())
+    for part in PARTS.values():
+        typer.echo(f"{part.name:{width}}  {part.summary:{gap}}  {part.reference}")
 
 
 if __name__ == "__main__":

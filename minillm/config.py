@@ -51,6 +51,17 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
     torch_dtype: str | None = None  # as stored: "bfloat16", "float16", "float32"
 
+    def __post_init__(self):
+        sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim")
+        for name in (*sizes, "max_position_embeddings"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise CheckpointError(f"config.json gives {name} as {value!r}; it must be a positive whole number")
+        for name in ("rms_norm_eps", "rope_theta"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not value > 0:
+                raise CheckpointError(f"config.json gives {name} as {value!r}; it must be a positive number")
+
     @property
     def kv_elements_per_token(self) -> int:
         """Elements of K and V for one token over all layers; times the dtype's size: bytes."""
@@ -132,6 +143,7 @@ def _sliding_window(raw: dict, kind: str) -> int | None:
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOAD_FORMATS = ("auto", "dummy")
+QUANTIZATIONS = (None, "int8", "int4")
 
 
 @dataclass(frozen=True)
@@ -146,6 +158,19 @@ class EngineConfig:
     max_num_seqs: int = 32  # requests running at once
     max_num_batched_tokens: int = 2048  # tokens computed in one step, shared by all running requests
     attention: str = "sdpa"
+    kv: str = "paged"
+    scheduler: str = "token_budget"
+    scheduling_policy: str = "fcfs"  # or "priority"
+    block_size: int = 16  # tokens a cache block
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0  # longest chunk of one prompt in a step; 0: only the budget limits it
+    watermark: float = 0.01  # share of the cache left free when a request is admitted beside others
+    kv_cache_memory_bytes: int | None = None  # None: measured, see minillm.kv.sizing
+    gpu_memory_utilization: float = 0.92  # share of a GPU's memory for weights, activations and cache together
+    quantization: str | None = None  # weights only: int8, or int4 in groups
+    quantization_group_size: int = 32  # of int4
+    enforce_eager: bool = False  # never use compiled graphs
     seed: int = 0
     threads: int | None = None  # None: the CPU quota of this process
 
@@ -154,7 +179,23 @@ class EngineConfig:
             raise ConfigError(f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
         if self.load_format not in LOAD_FORMATS:
             raise ConfigError(f"--load-format {self.load_format}: choose one of {', '.join(LOAD_FORMATS)}")
-        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "threads"):
+        if self.scheduling_policy not in ("fcfs", "priority"):
+            raise ConfigError(f"--scheduling-policy {self.scheduling_policy}: choose fcfs or priority")
+        if self.quantization not in QUANTIZATIONS:
+            raise ConfigError(f"--quantization {self.quantization}: choose one of {', '.join(q for q in QUANTIZATIONS if q)}")
+        if self.quantization_group_size not in (32, 64, 128):
+            raise ConfigError(f"--quantization-group-size {self.quantization_group_size}: choose 32, 64 or 128")
+        if not 0 <= self.watermark < 1:
+            raise ConfigError(f"--watermark must be at least 0 and below 1; got {self.watermark}")
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ConfigError(f"--gpu-memory-utilization must be above 0 and at most 1; got {self.gpu_memory_utilization}")
+        if self.long_prefill_token_threshold < 0:
+            raise ConfigError(f"--long-prefill-token-threshold must not be negative; got {self.long_prefill_token_threshold}")
+        if self.long_prefill_token_threshold and not self.enable_chunked_prefill:
+            raise ConfigError(
+                "--long-prefill-token-threshold cuts prompts into chunks, and --no-enable-chunked-prefill forbids it; drop one"
+            )
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "threads", "block_size", "kv_cache_memory_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"--{name.replace('_', '-')} must be at least 1; got {value}")

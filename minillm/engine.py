@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from minillm.admission import Admission
 from minillm.config import EngineConfig, ModelConfig
 from minillm.errors import RequestError
+from minillm.events import EventRecorder
 from minillm.request import FinishReason, Request, RequestOutput, SamplingParams, StepOutput
 from minillm.runner import Runner
 from minillm.sampling.pipeline import Sampler
@@ -27,43 +31,66 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         sampler: Sampler,
+        output: OutputProcessor,
         model_name: str,
         max_model_len: int,
     ):
         self.config, self.model_config, self.model_name, self.max_model_len = config, model_config, model_name, max_model_len
         self.tokenizer, self.scheduler, self.runner, self.sampler = tokenizer, scheduler, runner, sampler
-        self.output = OutputProcessor(tokenizer)
+        self.output = output
+        self.events = EventRecorder(self)
+        self.admission = Admission(model_config.vocab_size, max_model_len, scheduler.kv)
         self._requests: dict[str, Request] = {}
         self._serial = itertools.count()
 
     @classmethod
-    def from_config(cls, config: EngineConfig) -> Engine:
-        """Open the checkpoint, load the model, size the cache. Raises MinillmError for what the user can mend."""
+    def from_config(cls, config: EngineConfig, mine: Mapping[str, Any] | None = None) -> Engine:
+        """Open the checkpoint, load the model, size the cache. Raises MinillmError for what the user can mend.
+
+        mine: {part name: object} to use in place of the reference parts, see minillm.parts."""
         from minillm.loading import build_engine
 
-        return build_engine(config)
+        return build_engine(config, mine)
 
     def step(self) -> list[StepOutput]:
         """One forward pass for every request that is due: at most one new token each."""
+        started = time.monotonic()
         plan = self.scheduler.schedule()
         if not plan:
             return []
-        batch = self.runner.prepare(plan)
-        logits = self.runner.forward(batch)
-        tokens = self.sampler(logits, batch.requests)
-        return self.scheduler.update(plan, tokens)
+        try:
+            batch = self.runner.prepare(plan)
+            logits = self.runner.forward(batch)
+            tokens = self.sampler(logits, batch.requests)
+        except BaseException:  # Ctrl-C in a notebook too
+            self.scheduler.kv.forget()
+            raise
+        outputs = self.scheduler.update(plan, tokens)
+        if self.events.is_on:
+            self.events.after_step(plan, outputs, time.monotonic() - started)
+        return outputs
 
     def step_text(self) -> list[RequestOutput]:
         """A step, and its tokens as text that is ready to show. Ends requests whose stop string appeared."""
-        outputs = [self.output.process(step) for step in self.step()]
+        steps, now = self.step(), time.monotonic()
+        for step in steps:
+            step.request.times.note_token(now)
+        outputs = [self.output.process(step) for step in steps]
         for output in outputs:
             if output.finished:
                 self._forget(output.request_id)
         return outputs
 
-    def make_requests(self, prompt_token_ids: list[int], params: SamplingParams, request_id: str | None = None) -> list[Request]:
+    def make_requests(
+        self,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> list[Request]:
         """Check a prompt and build its params.n requests. Raises RequestError for what could never be served."""
-        max_tokens = self._check(prompt_token_ids, params)
+        max_tokens = self.admission.check(prompt_token_ids, params)
         serial = next(self._serial)
         request_id = request_id or f"request-{serial}"
         seed = params.seed if params.seed is not None else derive_seed(self.config.seed, serial)
@@ -77,6 +104,9 @@ class Engine:
                 seed=seed,
                 eos_token_ids=frozenset(self.model_config.eos_token_ids),
                 index=index,
+                serial=serial,
+                priority=priority,
+                cache_salt=cache_salt,
             )
             for index in range(params.n)
         ]
@@ -99,27 +129,9 @@ class Engine:
         return bool(self._requests)
 
     def _forget(self, request_id: str) -> None:
-        self.scheduler.finish(self._requests.pop(request_id), FinishReason.ABORT)
+        request = self._requests.pop(request_id)
+        self.scheduler.finish(request, FinishReason.ABORT)  # if it had not ended by itself
+        request.times.finished = time.monotonic()
         self.output.remove(request_id)
-
-    def _check(self, prompt: list[int], params: SamplingParams) -> int:
-        if not prompt:
-            raise RequestError("the prompt is empty: give at least one token", param="prompt")
-        if not all(0 <= token < self.model_config.vocab_size for token in prompt):
-            raise RequestError(
-                f"the prompt holds token ids outside the vocabulary (0 to {self.model_config.vocab_size - 1})", param="prompt"
-            )
-        room = self.max_model_len - len(prompt)
-        if room < 1:
-            raise RequestError(
-                f"the prompt has {len(prompt)} tokens; this model's context holds {self.max_model_len}, "
-                "one of them for the answer. Shorten the prompt or raise --max-model-len",
-                param="prompt",
-            )
-        if params.max_tokens is not None and params.max_tokens > room:
-            raise RequestError(
-                f"the prompt has {len(prompt)} tokens and max_tokens asks for {params.max_tokens} more; "
-                f"this model's context holds {self.max_model_len}. Ask for at most {room}, or leave max_tokens out",
-                param="max_tokens",
-            )
-        return params.max_tokens if params.max_tokens is not None else room
+        if self.events.is_on:
+            self.events.after_end(request)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from minillm.config import EngineConfig
 from minillm.engine import Engine
@@ -26,9 +28,12 @@ class Generation:
 
 
 class LLM:
-    def __init__(self, model: str = "smollm2-135m", **options):
-        """options: the fields of EngineConfig. Raises MinillmError if the model cannot be loaded."""
-        self.engine = Engine.from_config(EngineConfig(model=model, **options))
+    def __init__(self, model: str = "smollm2-135m", mine: Mapping[str, Any] | None = None, **options):
+        """options: the fields of EngineConfig. mine: {part name: object} to use in place of minillm's own parts.
+
+        Raises MinillmError if the model cannot be loaded."""
+        self.engine = Engine.from_config(EngineConfig(model=model, **options), mine)
+        self._inboxes: dict[str, deque[RequestOutput]] = {}  # outputs of open requests that nobody has taken yet
 
     @property
     def tokenizer(self):
@@ -57,19 +62,10 @@ class LLM:
         return self.generate([self.tokenizer.encode_chat(messages)], params)[0]
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[RequestOutput]:
-        """Complete one prompt, yielding text as it becomes certain. Leaving the loop early frees the request."""
-        requests = self.engine.make_requests(self._encode(prompt), params or SamplingParams())
-        unfinished = {r.request_id for r in requests}
-        for request in requests:
-            self.engine.add(request)
-        try:
-            while unfinished:
-                for output in self.engine.step_text():
-                    if output.finished:
-                        unfinished.discard(output.request_id)
-                    yield output
-        finally:
-            self.engine.abort(unfinished)
+        """Complete one prompt, yielding text as it becomes certain. Leaving the loop early frees the request.
+
+        Several streams, and generate() between their outputs, may be open at once: they share the engine's steps."""
+        return self._outputs(self.engine.make_requests(self._encode(prompt), params or SamplingParams()))
 
     def _encode(self, prompt: Prompt) -> list[int]:
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
@@ -77,15 +73,32 @@ class LLM:
     def _run(self, requests: list[Request]) -> dict[str, RequestOutput]:
         """Run to the end; deltas joined."""
         whole: dict[str, RequestOutput] = {}
+        for delta in self._outputs(requests):
+            join(whole, delta)
+        return whole
+
+    def _outputs(self, requests: list[Request]) -> Iterator[RequestOutput]:
+        """Run these requests, yielding their outputs. A step computes for every open request, so what it brings for others is
+        put by until they ask."""
+        unfinished = {request.request_id: deque() for request in requests}
         try:
             for request in requests:
                 self.engine.add(request)
-            while self.engine.has_unfinished:
-                for delta in self.engine.step_text():
-                    join(whole, delta)
+                self._inboxes[request.request_id] = unfinished[request.request_id]
+            while unfinished:
+                if not any(unfinished.values()):
+                    for output in self.engine.step_text():
+                        self._inboxes[output.request_id].append(output)
+                for request_id, inbox in list(unfinished.items()):
+                    while inbox:
+                        output = inbox.popleft()
+                        if output.finished:
+                            del unfinished[request_id]
+                        yield output
         finally:
-            self.engine.abort([r.request_id for r in requests])  # only after an error or Ctrl-C is anything left to abort
-        return whole
+            self.engine.abort(unfinished)  # left early: a break, an error, Ctrl-C
+            for request in requests:
+                self._inboxes.pop(request.request_id, None)
 
 
 def join(whole: dict[str, RequestOutput], delta: RequestOutput) -> None:
@@ -93,4 +106,7 @@ def join(whole: dict[str, RequestOutput], delta: RequestOutput) -> None:
     before = whole.get(delta.request_id)
     if before is not None:
         delta.text, delta.token_ids = before.text + delta.text, before.token_ids + delta.token_ids
+        if delta.logprobs is not None:
+            delta.logprobs = before.logprobs + delta.logprobs
+        delta.prompt_logprobs = before.prompt_logprobs
     whole[delta.request_id] = delta

@@ -4,57 +4,118 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
+from typing import Any
 
-import psutil
 import torch
 
-from minillm.attention import make_attention
+from minillm.compiled.dispatch import find
 from minillm.config import EngineConfig, ModelConfig
 from minillm.engine import Engine
 from minillm.errors import ConfigError
-from minillm.kv.contiguous import ContiguousKV, row_bytes
-from minillm.model.checkpoints import open_checkpoint
+from minillm.kv.base import KVCache
+from minillm.kv.contiguous import ContiguousKV
+from minillm.kv.sizing import size_cache
+from minillm.model.checkpoints import Checkpoint, open_checkpoint
 from minillm.model.decoder import Decoder
+from minillm.parts import Parts
+from minillm.quant.linear import make_linear_method
+from minillm.request import Request, SamplingParams
 from minillm.runner import Runner
-from minillm.sampling.pipeline import Sampler
-from minillm.scheduler import Scheduler
+from minillm.scheduler import SchedulePlan, SchedulerConfig
+from minillm.text.output import OutputProcessor
 from minillm.text.tokenizer import Tokenizer
-from shared.environment import memory_bytes, usable_cores
+from shared.environment import usable_cores
 
 log = logging.getLogger("minillm")
 
-KV_SHARE_OF_FREE_MEMORY = 0.5  # of a machine that also runs a browser
+
+def build_engine(config: EngineConfig, mine: Mapping[str, Any] | None = None) -> Engine:
+    """mine: parts to use in place of the references, see minillm.parts."""
+    parts = Parts(mine)
+    checkpoint, model = load_model(config, parts)
+    model_config, dtype, device = model.config, model.dtype, model.device
+    max_model_len = resolve_max_model_len(config.max_model_len, model_config)
+    if not config.enable_chunked_prefill and config.max_num_batched_tokens < max_model_len:
+        raise ConfigError(
+            f"without chunked prefill a prompt must fit in one step: raise --max-num-batched-tokens to {max_model_len}, "
+            f"lower --max-model-len to {config.max_num_batched_tokens}, or leave chunked prefill on"
+        )
+    tokenizer = Tokenizer.from_folder(checkpoint.folder)
+    kv = build_cache(config, parts, model, dtype, max_model_len, device)
+    return Engine(
+        config=config,
+        model_config=model_config,
+        tokenizer=tokenizer,
+        scheduler=parts.get("scheduler", config.scheduler)(kv, scheduler_config(config)),
+        runner=Runner(find(config, model), kv, device),
+        sampler=parts.get("sampling", "pipeline")(),
+        output=OutputProcessor(tokenizer, parts.get("text", "stream"), parts.get("text", "stop")),
+        model_name=checkpoint.name,
+        max_model_len=max_model_len,
+    )
 
 
-def build_engine(config: EngineConfig) -> Engine:
+def load_model(config: EngineConfig, parts: Parts | None = None) -> tuple[Checkpoint, Decoder]:
+    """The model with its weights, quantized if asked for. Sets the number of torch's threads."""
     started = time.perf_counter()
     threads = config.threads or max(1, round(usable_cores()))
     torch.set_num_threads(threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     checkpoint = open_checkpoint(config.model, load_format=config.load_format, revision=config.revision, seed=config.seed)
-    model_config, dtype = checkpoint.config, resolve_dtype(config.dtype, device)
-    max_model_len = resolve_max_model_len(config.max_model_len, model_config)
-
-    model = Decoder(model_config, make_attention(config.attention), dtype=dtype, device=device)
+    dtype = resolve_dtype(config.dtype, device)
+    attention = (parts or Parts()).get("attention", config.attention)()
+    method = make_linear_method(config.quantization, config.quantization_group_size, checkpoint.config, device)
+    model = Decoder(checkpoint.config, attention, dtype, device, method)
     model.load_weights(checkpoint.weights())
-    rows = num_rows(config.max_num_seqs, max_model_len, row_bytes(model_config, 1, dtype), free_memory_bytes(device))
-    kv = ContiguousKV(model_config, rows, max_model_len, dtype, device)
-    scheduler = Scheduler(kv, min(config.max_num_seqs, rows), config.max_num_batched_tokens)
     log.info(
-        "loaded %s in %.1f s: %s on %s, %d thread%s; cache for %d requests of %d tokens (%.2f GB each, taken as used)",
-        checkpoint.name, time.perf_counter() - started, str(dtype).removeprefix("torch."), device,
-        threads, "" if threads == 1 else "s", rows, max_model_len, row_bytes(model_config, max_model_len, dtype) / 1e9,
+        "loaded %s in %.1f s: %s%s on %s, %d thread%s",
+        checkpoint.name, time.perf_counter() - started, f"{config.quantization} weights, " if config.quantization else "",
+        str(dtype).removeprefix("torch."), device, threads, "s"[: threads > 1],
     )  # fmt: skip
-    return Engine(
-        config=config,
-        model_config=model_config,
-        tokenizer=Tokenizer.from_folder(checkpoint.folder),
-        scheduler=scheduler,
-        runner=Runner(model, kv, device),
-        sampler=Sampler(),
-        model_name=checkpoint.name,
-        max_model_len=max_model_len,
+    return checkpoint, model
+
+
+def build_cache(
+    config: EngineConfig, parts: Parts, model: Decoder, dtype: torch.dtype, max_model_len: int, device: torch.device
+) -> KVCache:
+    """The cache, as large as memory allows; the log says where each byte went."""
+    size = size_cache(
+        config, model.config, dtype, max_model_len, device, lambda: largest_step_bytes(model, config, max_model_len)
     )
+    weights = sum(p.nbytes for p in model.parameters())
+    log.info(
+        "memory: weights %.2f GB; cache %.2f GB for %d tokens in %d blocks of %d (%s)%s",
+        weights / 1e9, size.bytes / 1e9, size.num_blocks * size.block_size, size.num_blocks, size.block_size, size.why,
+        ", taken as it is used" if device.type == "cpu" else "",
+    )  # fmt: skip
+    options = {"enable_prefix_caching": config.enable_prefix_caching} if config.kv == "paged" else {}
+    return parts.get("kv", config.kv)(model.config, size.num_blocks, size.block_size, dtype, device, **options)
+
+
+def scheduler_config(config: EngineConfig) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        policy=config.scheduling_policy,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+        enable_chunked_prefill=config.enable_chunked_prefill,
+        watermark=config.watermark,
+    )
+
+
+def largest_step_bytes(model: Decoder, config: EngineConfig, max_model_len: int) -> int:
+    """What a GPU's allocator needs at its peak for the largest step, beyond the weights: measured by running one."""
+    length = min(config.max_num_batched_tokens, max_model_len)
+    kv = ContiguousKV(model.config, 1, length, model.dtype, model.device)
+    request = Request("profile", [0] * length, length, SamplingParams(), max_tokens=1, seed=0)
+    kv.start(request)
+    plan = SchedulePlan([request], [length])
+    runner = Runner(model, kv, model.device)
+    torch.cuda.reset_peak_memory_stats(model.device)
+    before = torch.cuda.memory_allocated(model.device)
+    runner.forward(runner.prepare(plan))
+    return torch.cuda.max_memory_allocated(model.device) - before
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -76,23 +137,3 @@ def resolve_max_model_len(asked: int | None, model: ModelConfig) -> int:
             f"--max-model-len {asked} is more than the {model.max_position_embeddings} positions this model was trained for"
         )
     return asked or model.max_position_embeddings
-
-
-def num_rows(max_num_seqs: int, max_model_len: int, bytes_per_token: int, free_bytes: int) -> int:
-    """How many requests get a cache row each. Raises ConfigError if not even one fits."""
-    budget = int(free_bytes * KV_SHARE_OF_FREE_MEMORY)
-    rows = budget // (max_model_len * bytes_per_token)
-    if rows == 0:
-        raise ConfigError(
-            f"the cache of one request of {max_model_len} tokens takes {max_model_len * bytes_per_token / 1e9:.2f} GB, "
-            f"and half of the free memory is {budget / 1e9:.2f} GB; "
-            f"set --max-model-len to {budget // bytes_per_token} or less, or free some memory"
-        )
-    return min(max_num_seqs, rows)
-
-
-def free_memory_bytes(device: torch.device) -> int:
-    """What the device has left; on a CPU no more than a container's limit leaves to this process."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return min(psutil.virtual_memory().available, memory_bytes() - psutil.Process().memory_info().rss)

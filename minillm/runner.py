@@ -8,10 +8,22 @@ import torch
 from torch import Tensor
 
 from minillm.attention.base import AttentionMetadata
-from minillm.kv.contiguous import ContiguousKV
+from minillm.kv.base import KVCache
 from minillm.model.decoder import Decoder
 from minillm.request import Request
+from minillm.sampling.logprobs import top_logprobs
 from minillm.scheduler import SchedulePlan
+
+LOGPROB_ROWS = 256  # prompt tokens whose logits stand in memory at once: a whole prompt's can be larger than the model
+
+
+@dataclass
+class PromptRows:
+    """Tokens of one prompt whose logits are wanted too: `prompt_logprobs`."""
+
+    request: Request
+    first_row: int  # into T
+    targets: list[int]  # the prompt token that follows each of them, whose log-probability is asked for
 
 
 @dataclass
@@ -23,10 +35,11 @@ class Batch:
     attention: AttentionMetadata
     logit_rows: Tensor  # [S] int64 into T: the last token of each request whose known tokens end here
     requests: list[Request]  # [S]: whose logits those are, in the plan's order
+    prompt_rows: list[PromptRows]
 
 
 class Runner:
-    def __init__(self, model: Decoder, kv: ContiguousKV, device: torch.device | str = "cpu"):
+    def __init__(self, model: Decoder, kv: KVCache, device: torch.device | str = "cpu"):
         self.model, self.kv, self.device = model, kv, torch.device(device)
 
     def prepare(self, plan: SchedulePlan) -> Batch:
@@ -35,7 +48,7 @@ class Runner:
         token_ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
-        starts, seq_lens, last_row = [0], [], {}
+        starts, seq_lens, last_row, prompt_rows = [0], [], {}, []
         for i in order:
             request, n = plan.requests[i], plan.num_new_tokens[i]
             start, stop = request.num_computed_tokens, request.num_computed_tokens + n
@@ -45,6 +58,8 @@ class Runner:
             starts.append(starts[-1] + n)
             seq_lens.append(stop)
             last_row[i] = starts[-1] - 1
+            if request.params.prompt_logprobs is not None:
+                prompt_rows += _prompt_rows(request, start, stop, starts[-2])
         yielding = [i for i in range(len(plan.requests)) if plan.yields_token(i)]
         attention = AttentionMetadata(
             query_start_loc=starts,
@@ -60,13 +75,25 @@ class Runner:
             attention=attention,
             logit_rows=self._tensor([last_row[i] for i in yielding]),
             requests=[plan.requests[i] for i in yielding],
+            prompt_rows=prompt_rows,
         )
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
-        """Returns logits [S, vocab] float32; writes the batch's keys and values into the cache."""
+        """Returns logits [S, vocab] float32; writes the batch's keys and values into the cache, and the log-probabilities of
+        prompt tokens into the requests that ask for them."""
         hidden = self.model(batch.token_ids, batch.positions, self.kv.layers, batch.attention)
+        for rows in batch.prompt_rows:
+            self._note_prompt_logprobs(rows, hidden)
         return self.model.logits(hidden[batch.logit_rows])
+
+    def _note_prompt_logprobs(self, rows: PromptRows, hidden: Tensor) -> None:
+        request = rows.request
+        for i in range(0, len(rows.targets), LOGPROB_ROWS):
+            targets = rows.targets[i : i + LOGPROB_ROWS]
+            first = rows.first_row + i
+            logits = self.model.logits(hidden[first : first + len(targets)])
+            request.prompt_logprobs += top_logprobs(logits, targets, request.params.prompt_logprobs)
 
     def _slots(self, request: Request, start: int, stop: int) -> list[int]:
         size, blocks = self.kv.block_size, request.block_ids
@@ -74,6 +101,16 @@ class Runner:
 
     def _tensor(self, values: list) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+
+def _prompt_rows(request: Request, start: int, stop: int, first_row: int) -> list[PromptRows]:
+    """What tokens start to stop of a request, from first_row of the batch on, add to its prompt's logprobs.
+
+    Position p predicts prompt token p + 1, whose logprobs stand at index p. After a preemption the first ones are known.
+    """
+    first, last = max(start, len(request.prompt_logprobs)), min(stop, request.num_prompt_tokens - 1)
+    targets = request.token_ids[first + 1 : last + 1]
+    return [PromptRows(request, first_row + first - start, targets)] if targets else []
 
 
 def _pad(rows: list[list[int]]) -> list[list[int]]:

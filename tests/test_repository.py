@@ -21,6 +21,7 @@ ROOMS = {
     "shared": {"shared"},
     "kernels": {"shared", "minillm.kernels"},
     "minillm": {"shared", "minillm"},
+    "labs": {"shared", "minillm", "labs"},
 }
 OURS = {"shared", "kernels", "minillm", "labs", "series", "tests", "tools", "benchmarks"}
 MAX_LINES = 400

@@ -31,9 +31,9 @@ class Attend(Protocol):
     """Causal grouped-query attention of one step's tokens over one layer's cache, which it first extends by them."""
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, cache: Tensor) -> Tensor:
-        """q [T, num_heads, head_dim]; k, v [T, num_kv_heads, head_dim]; cache [2, num_blocks, block_size, num_kv_heads,
-        head_dim] (K, then V) of one layer, written in place. Token i of a sequence sees that sequence's tokens up to
-        and including itself. Returns [T, num_heads, head_dim] in q's dtype.
+        """q [T, num_heads, head_dim]; k, v [T, num_kv_heads, head_dim]; cache [num_blocks, 2, num_kv_heads, head_dim,
+        block_size] of one layer, written in place (see minillm.kv.storage). Token i of a sequence sees that sequence's
+        tokens up to and including itself. Returns [T, num_heads, head_dim] in q's dtype.
 
         Slots that hold no token of the sequence may hold anything finite; it must not reach the result."""
         ...
@@ -46,10 +46,3 @@ class AttentionBackend(Protocol):
         """scale: the factor on q·k, usually head_dim ** -0.5. sliding_window: how many tokens back each token sees,
         itself included; None means all. Both belong to the model and may differ between layers of one step."""
         ...
-
-
-def write_kv(k: Tensor, v: Tensor, cache: Tensor, slot_mapping: Tensor) -> None:
-    """Put this step's keys and values into their slots."""
-    flat = cache.view(2, -1, *cache.shape[-2:])
-    flat[0].index_copy_(0, slot_mapping, k)
-    flat[1].index_copy_(0, slot_mapping, v)

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from minillm.attention.base import Attend, AttentionMetadata, write_kv
+from minillm.attention.base import Attend, AttentionMetadata
+from minillm.kv.storage import keys, values, write_kv
 from minillm.model.ops import causal_mask
 
 
@@ -43,15 +44,13 @@ class _Step:
     def _decode(self, q: Tensor, cache: Tensor) -> Tensor:
         """One query a sequence: the G heads of a group stand where SDPA expects G queries, [B, num_kv_heads, G, D]."""
         k, v = self.decode_context.read(cache)
-        grouped = q.unflatten(1, (k.shape[2], -1))
-        out = F.scaled_dot_product_attention(
-            grouped, k.transpose(1, 2), v.transpose(1, 2), attn_mask=self.decode_mask, scale=self.scale
-        )
+        grouped = q.unflatten(1, (k.shape[1], -1))
+        out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=self.decode_mask, scale=self.scale)
         return out.reshape(q.shape)
 
     def _prefill(self, q: Tensor, cache: Tensor, p: _Prefill) -> Tensor:
         """Many queries of one sequence: key-value heads stand as the batch, [num_kv_heads, G, T, D]."""
-        k, v = (x[0].transpose(0, 1)[:, None] for x in p.context.read(cache))
+        k, v = (x[0][:, None] for x in p.context.read(cache))
         grouped = q.unflatten(1, (len(k), -1)).permute(1, 2, 0, 3)
         k, v = (x.expand(-1, grouped.shape[1], -1, -1) for x in (k, v))
         out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=p.mask, is_causal=p.mask is None, scale=self.scale)
@@ -112,12 +111,12 @@ class _Context:
         return cls(len(blocks), length, first, blocks.flatten())
 
     def read(self, cache: Tensor) -> tuple[Tensor, Tensor]:
-        """K and V, each [num_seqs, length, num_kv_heads, head_dim]; slots past a sequence's end hold whatever they hold."""
-        return self._read(cache[0]), self._read(cache[1])
-
-    def _read(self, blocks: Tensor) -> Tensor:
-        used = blocks[:, : self.length]  # a block as long as the context is cut before the copy, not after
+        """K and V, each [num_seqs, num_kv_heads, length, head_dim]; slots past a sequence's end hold whatever they hold."""
         if self.first_block is not None:
-            return used[self.first_block : self.first_block + self.num_seqs]
-        gathered = used.index_select(0, self.blocks)
-        return gathered.view(self.num_seqs, -1, *blocks.shape[2:])[:, : self.length]
+            rows = cache[self.first_block : self.first_block + self.num_seqs]
+            return keys(rows).transpose(2, 3)[:, :, : self.length], values(rows)[:, :, : self.length]
+        held = cache.index_select(0, self.blocks)
+        by_seq = (self.num_seqs, -1)
+        k = keys(held).unflatten(0, by_seq).permute(0, 2, 1, 4, 3).flatten(2, 3)
+        v = values(held).unflatten(0, by_seq).transpose(1, 2).flatten(2, 3)
+        return k[:, :, : self.length], v[:, :, : self.length]

@@ -7,7 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from minillm.attention.base import Attend, AttentionMetadata, write_kv
+from minillm.attention.base import Attend, AttentionMetadata
+from minillm.kv.storage import keys, values, write_kv
 from minillm.model.ops import gqa_attention
 
 
@@ -23,8 +24,10 @@ def _attend(
     outputs = []
     for i, seq_len in enumerate(meta.seq_lens):
         num_blocks = -(-seq_len // meta.block_size)
-        blocks = meta.block_tables[i, :num_blocks]
-        keys, values = cache[:, blocks].flatten(1, 2)[:, :seq_len]  # each [seq_len, num_kv_heads, head_dim]
+        held = cache[meta.block_tables[i, :num_blocks]]
+        # [blocks, heads, …] to [seq_len, num_kv_heads, head_dim]
+        k_seq = keys(held).permute(0, 3, 1, 2).flatten(0, 1)[:seq_len]
+        v_seq = values(held).transpose(1, 2).flatten(0, 1)[:seq_len]
         queries = q[meta.query_start_loc[i] : meta.query_start_loc[i + 1]]
-        outputs.append(gqa_attention(queries, keys, values, scale, sliding_window))
+        outputs.append(gqa_attention(queries, k_seq, v_seq, scale, sliding_window))
     return torch.cat(outputs)

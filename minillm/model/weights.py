@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from minillm.errors import CheckpointError
+from minillm.model.linear import Rows
 
 
 @torch.no_grad()
-def copy_weights(weights: Iterable[tuple[str, Tensor]], targets: dict[str, Tensor]) -> None:
+def copy_weights(weights: Iterable[tuple[str, Tensor]], targets: dict[str, Tensor | Rows]) -> None:
     """Copy each named tensor into the target of that name, casting; every target exactly once.
 
     Only one source tensor is held at a time. Raises CheckpointError naming the first that is missing, unknown,
@@ -34,6 +35,6 @@ def copy_weights(weights: Iterable[tuple[str, Tensor]], targets: dict[str, Tenso
         raise CheckpointError(f"the checkpoint lacks {name}{more}; is the download complete?")
 
 
-def _is_derived(name: str, targets: dict[str, Tensor]) -> bool:
+def _is_derived(name: str, targets: dict[str, Tensor | Rows]) -> bool:
     """Old checkpoints store rotary frequencies, and some store the output matrix although it is tied to the embedding."""
     return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and name not in targets)

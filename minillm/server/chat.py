@@ -10,7 +10,8 @@ from starlette.concurrency import run_in_threadpool
 
 from minillm.errors import RequestError
 from minillm.server.body import json_body
-from minillm.server.generation import Generation
+from minillm.server.generation import Answer, Generation
+from minillm.server.logprobs import chat_logprobs, prompt_logprobs
 from minillm.server.schema import ChatCompletionRequest
 from minillm.server.serving import Serving, get_serving, response_head
 from minillm.server.sse import EventStream
@@ -28,36 +29,40 @@ async def chat_completions(
     params = body.sampling_params()
     prompt = await run_in_threadpool(_encode, serving, body)
     head = response_head("chatcmpl", "chat.completion", serving, body.request_id)
-    generation = Generation(serving.engine, [prompt], params)
     try:
-        await generation.submit()
+        generation = Generation(serving, [prompt], params, body)
     except RequestError as e:  # the engine knows prompts, this endpoint's clients know messages
         raise RequestError(str(e), "messages" if e.param == "prompt" else e.param) from e
     if body.stream:
-        return EventStream(_chunks(generation, head | {"object": "chat.completion.chunk"}, body.include_usage), generation.aclose)
+        chunks = _chunks(generation, head | {"object": "chat.completion.chunk"}, body, serving)
+        return EventStream(chunks, generation.aclose)
     answers = await generation.collect(request)
-    choices = [
-        {
-            "index": i,
-            "message": {"role": "assistant", "content": text},
-            "logprobs": None,
-            "finish_reason": last.finish_reason.value,
-            "stop_reason": last.stop_reason,
-        }
-        for i, (text, last) in enumerate(answers)
-    ]
-    return head | {"choices": choices, "usage": generation.usage()}
+    response = head | {"choices": [_choice(i, answer, body, serving) for i, answer in enumerate(answers)]}
+    if body.prompt_logprobs is not None:
+        response["prompt_logprobs"] = prompt_logprobs(serving.tokenizer, answers[0].prompt_logprobs, body.prompt_logprobs)
+    return response | {"usage": generation.usage()}
 
 
 def _encode(serving: Serving, body: ChatCompletionRequest) -> list[int]:
-    return serving.tokenizer.encode_chat([message.model_dump() for message in body.messages])
+    messages = [message.model_dump() for message in body.messages]
+    return serving.tokenizer.encode_chat(messages, **(body.chat_template_kwargs or {}))
 
 
-async def _chunks(generation: Generation, head: dict, include_usage: bool) -> AsyncIterator[dict]:
-    usage = {"usage": None} if include_usage else {}  # OpenAI: null on every chunk but the last
+def _choice(index: int, answer: Answer, body: ChatCompletionRequest, serving: Serving) -> dict:
+    return {
+        "index": index,
+        "message": {"role": "assistant", "content": answer.text},
+        "logprobs": chat_logprobs(serving.tokenizer, answer.logprobs, body.top_logprobs or 0) if body.logprobs else None,
+        "finish_reason": answer.finish_reason.value,
+        "stop_reason": answer.stop_reason,
+    }
 
-    def chunk(i: int, delta: dict, finish_reason: str | None = None, **more) -> dict:
-        choice = {"index": i, "delta": delta, "logprobs": None, "finish_reason": finish_reason, **more}
+
+async def _chunks(generation: Generation, head: dict, body: ChatCompletionRequest, serving: Serving) -> AsyncIterator[dict]:
+    usage = {"usage": None} if body.include_usage else {}  # OpenAI: null on every chunk but the last
+
+    def chunk(i: int, delta: dict, logprobs: dict | None = None, finish_reason: str | None = None, **more) -> dict:
+        choice = {"index": i, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason, **more}
         return head | {"choices": [choice]} | usage
 
     introduced: set[int] = set()
@@ -66,9 +71,10 @@ async def _chunks(generation: Generation, head: dict, include_usage: bool) -> As
             # sent with the first token, not before: clients take their time to first token from it
             introduced.add(i)
             yield chunk(i, {"role": "assistant", "content": ""})
-        if output.text:
-            yield chunk(i, {"content": output.text})
+        logprobs = chat_logprobs(serving.tokenizer, output.logprobs, body.top_logprobs or 0) if body.logprobs else None
+        if output.text or logprobs:  # a token may have no text of its own and still have a probability
+            yield chunk(i, {"content": output.text}, logprobs)
         if output.finished:
-            yield chunk(i, {}, output.finish_reason.value, stop_reason=output.stop_reason)
-    if include_usage:
+            yield chunk(i, {}, None, output.finish_reason.value, stop_reason=output.stop_reason)
+    if body.include_usage:
         yield head | {"choices": [], "usage": generation.usage()}

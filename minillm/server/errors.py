@@ -10,11 +10,14 @@ from fastapi import FastAPI, Request, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from minillm.async_engine import QueueFullError, ShuttingDownError
 from minillm.errors import EngineDeadError, MinillmError, RequestError
 
 logger = logging.getLogger(__name__)
 
 CLIENT_CLOSED_REQUEST = 499  # not an IANA code: nginx's name for "nobody is left to answer", seen in logs only
+# Seconds, for the Retry-After header. A queue moves on with every step; a server that goes down has to come back first.
+RETRY_AFTER_S = {QueueFullError: 1, ShuttingDownError: 10}
 MAX_MESSAGE_CHARS = 1000  # a message may quote what the client sent, which may be long
 
 
@@ -33,7 +36,7 @@ class ClientGone(Exception):
 def error_body(status: int, message: str, param: str | None = None, code: str | None = None) -> dict:
     if len(message) > MAX_MESSAGE_CHARS:
         message = message[:MAX_MESSAGE_CHARS] + "…"
-    kind = "invalid_request_error" if status < 500 else "server_error"
+    kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
@@ -49,6 +52,10 @@ def as_error_body(error: Exception) -> tuple[int, dict]:
         return error.status, error_body(error.status, str(error), error.param, error.code)
     if isinstance(error, RequestError):
         return 400, error_body(400, str(error), error.param)
+    if isinstance(error, QueueFullError):
+        return 429, error_body(429, str(error), code="queue_full")
+    if isinstance(error, ShuttingDownError):
+        return 503, error_body(503, str(error), code="shutting_down")
     if isinstance(error, EngineDeadError):
         return 503, error_body(503, str(error), code="engine_dead")
     if isinstance(error, MinillmError):
@@ -85,8 +92,9 @@ def _path(loc: list) -> str | None:
 def install_error_handlers(app: FastAPI) -> None:
     async def explained(request: Request, error: Exception) -> Response:
         status, body = as_error_body(error)
-        e = body["error"]
-        return error_response(status, e["message"], e["param"], e["code"])
+        e, retry_after = body["error"], RETRY_AFTER_S.get(type(error))
+        headers = {"retry-after": str(retry_after)} if retry_after else None
+        return error_response(status, e["message"], e["param"], e["code"], headers)
 
     async def http(request: Request, error: HTTPException) -> Response:
         messages = {

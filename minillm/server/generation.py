@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 
 from fastapi import Request
 
-from minillm.errors import EngineDeadError
-from minillm.request import FinishReason, RequestOutput, SamplingParams
+from minillm.errors import EngineDeadError, RequestError
+from minillm.request import FinishReason, RequestOutput, SamplingParams, TokenLogprob
 from minillm.server.errors import ClientGone
+from minillm.server.schema import GenerationRequest
+from minillm.server.serving import Serving
+
+MAX_LOGPROBS = 2_000_000  # of one HTTP request; each is an object in memory until the answer is sent
+
+
+@dataclass
+class Answer:
+    """One choice, whole."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[tuple[TokenLogprob, ...]] = field(default_factory=list)  # one entry a token, if asked for
+    prompt_logprobs: list[tuple[TokenLogprob, ...] | None] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+
+    def add(self, delta: RequestOutput) -> None:
+        self.text += delta.text
+        self.token_ids += delta.token_ids
+        self.logprobs += delta.logprobs or []
+        self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs
+        self.finish_reason, self.stop_reason = delta.finish_reason, delta.stop_reason
 
 
 class Generation:
@@ -18,11 +42,14 @@ class Generation:
     Always `aclose()` it: that is what frees the engine's side when nobody listens any more.
     """
 
-    def __init__(self, engine, prompts: list[list[int]], params: SamplingParams):
-        self._engine, self._prompts, self._params = engine, prompts, params
-        self._streams: list = []
+    def __init__(self, serving: Serving, prompts: list[list[int]], params: SamplingParams, body: GenerationRequest):
+        """Hands every prompt to the engine, or none if one is refused; raises what AsyncEngine.submit_all raises."""
+        serving.check_priority(body.priority)
+        _check_logprobs(prompts, params, serving.max_model_len)
+        self._prompts, self._params = prompts, params
+        # the engine names its requests itself: two clients that chose one request_id cannot meet there
+        self._streams = serving.engine.submit_all(prompts, params, priority=body.priority or 0, cache_salt=body.cache_salt)
         self._pumps: list[asyncio.Task] = []
-        self._prompt_tokens = [len(p) for p in prompts]
         self._cached_tokens = [0] * len(prompts)
         self._output_tokens = [0] * self.num_choices
         self._finished = [False] * self.num_choices
@@ -31,15 +58,9 @@ class Generation:
     def num_choices(self) -> int:
         return len(self._prompts) * self._params.n
 
-    async def submit(self) -> None:
-        """Hand every prompt to the engine. If one is refused (RequestError, EngineDeadError), none stays behind."""
-        try:
-            for prompt in self._prompts:
-                # the engine names its requests itself: two clients that chose one request_id cannot meet there
-                self._streams.append(self._engine.submit(prompt, self._params))
-        except BaseException:
-            await self.aclose()
-            raise
+    def prompt_of(self, choice: int) -> int:
+        """Which of the prompts a choice continues."""
+        return choice // self._params.n
 
     async def outputs(self) -> AsyncIterator[tuple[int, RequestOutput]]:
         """(choice, delta) as the engine produces them, the choices interleaved. Raises EngineDeadError when it stops early."""
@@ -57,7 +78,7 @@ class Generation:
             choice = prompt * self._params.n + output.index
             if output.finish_reason is FinishReason.ABORT:
                 break
-            self._cached_tokens[prompt] = output.num_cached_tokens
+            self._cached_tokens[prompt] = max(self._cached_tokens[prompt], output.num_cached_tokens)
             self._output_tokens[choice] = output.num_output_tokens
             self._finished[choice] = output.finished
             yield choice, output
@@ -73,8 +94,8 @@ class Generation:
             queue.put_nowait(e)
         queue.put_nowait(None)
 
-    async def collect(self, request: Request) -> list[tuple[str, RequestOutput]]:
-        """Every choice's whole text and last output. Raises ClientGone as soon as nobody waits for it."""
+    async def collect(self, request: Request) -> list[Answer]:
+        """Every choice, whole. Raises ClientGone as soon as nobody waits for it."""
         work = asyncio.create_task(self._collect())
         gone = asyncio.create_task(_disconnected(request))
         try:
@@ -87,13 +108,11 @@ class Generation:
             gone.cancel()
             await self.aclose()
 
-    async def _collect(self) -> list[tuple[str, RequestOutput]]:
-        texts = [""] * self.num_choices
-        last: dict[int, RequestOutput] = {}
+    async def _collect(self) -> list[Answer]:
+        answers = [Answer() for _ in range(self.num_choices)]
         async for choice, output in self.outputs():
-            texts[choice] += output.text
-            last[choice] = output
-        return [(texts[choice], last[choice]) for choice in range(self.num_choices)]
+            answers[choice].add(output)
+        return answers
 
     async def aclose(self) -> None:
         """Stop reading, and abort whatever still runs. Safe to call twice."""
@@ -106,13 +125,31 @@ class Generation:
 
     def usage(self) -> dict:
         """OpenAI's usage: a prompt counts once however many samples it has; every sampled token counts."""
-        prompt, completion = sum(self._prompt_tokens), sum(self._output_tokens)
+        prompt, completion = sum(map(len, self._prompts)), sum(self._output_tokens)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": sum(self._cached_tokens)},
         }
+
+
+def _check_logprobs(prompts: list[list[int]], params: SamplingParams, max_model_len: int) -> None:
+    """Refuse what could fill the memory: log-probabilities are reported for up to 20 candidates a token."""
+
+    def num(asked: int | None, tokens: int) -> int:
+        return 0 if asked is None else (1 + asked) * tokens
+
+    for name, tokens in (
+        ("prompt_logprobs", sum(map(len, prompts))),
+        ("logprobs", len(prompts) * min(params.max_tokens or max_model_len, max_model_len)),
+    ):
+        if (count := params.n * num(getattr(params, name), tokens)) > MAX_LOGPROBS:
+            raise RequestError(
+                f"{name}: this request could ask for {count:,} log-probabilities, more than the {MAX_LOGPROBS:,} allowed; "
+                "ask for fewer candidates, tokens or samples",
+                param=name,
+            )
 
 
 async def _disconnected(request: Request) -> None:

@@ -37,9 +37,11 @@ def _card(serving: Serving) -> dict:
 
 @router.get("/health")
 async def health(serving: ServingDep):
-    """200 with the engine's load while it lives, 503 with the reason when its thread has died."""
+    """200 with the engine's load while it takes requests; 503 once it shuts down, and with the reason when it has died."""
     if serving.engine.error is not None:
         return JSONResponse({"status": "dead", "reason": str(serving.engine.error)}, status_code=503)
+    if serving.engine.is_draining:
+        return JSONResponse({"status": "shutting down", **serving.engine.stats()}, status_code=503)
     return {"status": "ok", "model": serving.model_name, **serving.engine.stats()}
 
 

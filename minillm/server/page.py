@@ -1,4 +1,5 @@
-"""The chat page: a handful of files of our own, served with a policy that lets the browser load nothing else."""
+"""The page, chat on one side and the engine on the other: files of our own, served with a policy that lets the browser load
+nothing else."""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ router = APIRouter()
 FOLDER = Path(__file__).parent / "page"
 MEDIA_TYPES = {
     "index.html": "text/html",
-    "style.css": "text/css",
-    **dict.fromkeys(["chat.js", "api.js", "dom.js", "settings.js", "status.js", "text.js"], "text/javascript"),
+    **dict.fromkeys(["style.css", "watch.css"], "text/css"),
+    **dict.fromkeys(["main.js", "api.js", "dom.js", "key.js", "status.js", "views.js"], "text/javascript"),
+    **dict.fromkeys(["chat.js", "settings.js", "text.js"], "text/javascript"),
+    **dict.fromkeys(["watch.js", "listen.js", "replay.js", "burst.js"], "text/javascript"),
+    **dict.fromkeys(["strip.js", "blocks.js", "sparks.js", "requests.js", "looks.js", "pick.js"], "text/javascript"),
     "icon.svg": "image/svg+xml",
 }
 HEADERS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 import time
 from collections.abc import Callable
@@ -12,8 +13,11 @@ from contextlib import suppress
 import uvicorn
 
 from minillm.errors import ConfigError
+from minillm.server.limits import SHUTDOWN_TIMEOUT_S
 
-GRACE_S = 3.0  # seconds that running answers get to finish after Ctrl-C
+log = logging.getLogger("minillm")
+
+LINGER_S = 3  # for clients to read the end of their answers; one that does not read is cut off
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -55,11 +59,15 @@ def url(sock: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, calling `on_ready` once it answers. `should_exit = True` from any thread stops it."""
+    """uvicorn, calling `on_ready` once it answers. `should_exit = True` from any thread stops it, in this order:
 
-    def __init__(self, app, on_ready: Callable[[], None] = lambda: None):
-        super().__init__(uvicorn.Config(app, log_level="warning", lifespan="on", ws="none"))
-        self._engine, self._on_ready = app.state.serving.engine, on_ready
+    new requests are answered with 503 while those accepted go on, for at most shutdown_timeout_s seconds; then the engine
+    stops, and answers still open end in an error event, not in a cut connection; then the port is closed.
+    """
+
+    def __init__(self, app, on_ready: Callable[[], None] = lambda: None, shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S):
+        super().__init__(uvicorn.Config(app, log_level="warning", lifespan="on", ws="none", timeout_graceful_shutdown=LINGER_S))
+        self._engine, self._on_ready, self._shutdown_timeout_s = app.state.serving.engine, on_ready, shutdown_timeout_s
         self._hurry = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -68,30 +76,36 @@ class Server(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let running answers finish for GRACE_S; the rest end in an error event, not in a cut connection."""
-        overtime = asyncio.create_task(self._stop_engine())
-        await super().shutdown(sockets)
-        overtime.cancel()
-
-    async def _stop_engine(self) -> None:
-        deadline = time.monotonic() + GRACE_S
-        while time.monotonic() < deadline and not self._hurry:
+        self._engine.drain()
+        if self._engine.num_unfinished:
+            log.info(
+                "shutting down: %d requests may finish within %g s; Ctrl-C ends them now",
+                self._engine.num_unfinished, self._shutdown_timeout_s,
+            )  # fmt: skip
+        deadline = time.monotonic() + self._shutdown_timeout_s
+        while self._engine.num_unfinished and time.monotonic() < deadline and not self._hurry:
             await asyncio.sleep(0.05)
         await self._engine.stop()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame) -> None:
-        """The first Ctrl-C begins the shutdown, the second ends the grace, the third is uvicorn's hard stop."""
+        """The first Ctrl-C begins the shutdown, the second ends the waiting, the third is uvicorn's hard stop."""
         if self.should_exit and not self._hurry:
             self._hurry = True
         else:
             super().handle_exit(sig, frame)
 
 
-def serve(app, sock: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
+def serve(
+    app,
+    sock: socket.socket,
+    on_ready: Callable[[], None] = lambda: None,
+    shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S,
+) -> None:
     """Serve until SIGINT or SIGTERM. Raises ConfigError if another process began to listen on the port meanwhile."""
     try:
         sock.listen()
     except OSError as e:
         raise _cannot_listen(*sock.getsockname()[:2], e) from e
     with suppress(KeyboardInterrupt):  # uvicorn has shut down in good order by then, and passes the signal on
-        Server(app, on_ready).run(sockets=[sock])
+        Server(app, on_ready, shutdown_timeout_s).run(sockets=[sock])

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from minillm.async_engine import AsyncEngine
+from minillm.errors import RequestError
 from minillm.server.errors import ApiError
 
 
@@ -15,7 +17,7 @@ from minillm.server.errors import ApiError
 class Serving:
     """One engine under one public name."""
 
-    engine: object  # AsyncEngine: submit(), stats(), error, and .engine with tokenizer and max_model_len
+    engine: AsyncEngine
     model_name: str
     started: int = field(default_factory=lambda: int(time.time()))  # Unix time, seconds
 
@@ -31,6 +33,12 @@ class Serving:
         if name is not None and name != self.model_name:
             raise ApiError(
                 404, f"model {name!r} is not served here; this server has {self.model_name!r}", "model", "model_not_found"
+            )
+
+    def check_priority(self, priority: int) -> None:
+        if priority and self.engine.engine.config.scheduling_policy != "priority":
+            raise RequestError(
+                "priority has no effect here; leave it out, or start the server with --scheduling-policy priority", "priority"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -40,6 +41,7 @@ async def _encode(chunks: AsyncIterator[dict]) -> AsyncIterator[str]:
     try:
         async for chunk in chunks:
             yield event(chunk)
+            await asyncio.sleep(0)  # a stream that has fallen behind lets others, and news of its client's end, come between
     except Exception as e:  # noqa: BLE001 - logged where unexpected, and told to the client
         yield event(as_error_body(e)[1])
     else:

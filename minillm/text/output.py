@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minillm.request import FinishReason, Request, RequestOutput, StepOutput
+from minillm.request import FinishReason, Request, RequestOutput, StepOutput, TokenLogprob
 from minillm.text.stop import StopChecker
 from minillm.text.stream import StreamDecoder
 from minillm.text.tokenizer import Tokenizer
@@ -42,15 +42,15 @@ class OutputProcessor:
     - An answer that ends otherwise releases the text held back, so the deltas joined are the whole text.
     """
 
-    def __init__(self, tokenizer: Tokenizer):
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, stream_decoder: type = StreamDecoder, stop_checker: type = StopChecker):
+        self._tokenizer, self._stream_decoder, self._stop_checker = tokenizer, stream_decoder, stop_checker
         self._answers: dict[str, _Answer] = {}
 
     def add(self, request: Request) -> None:
         params = request.params
         self._answers[request.request_id] = _Answer(
-            StreamDecoder(self._tokenizer, request.token_ids, params.skip_special_tokens),
-            StopChecker(params.stop, params.include_stop_str_in_output),
+            self._stream_decoder(self._tokenizer, request.token_ids, params.skip_special_tokens),
+            self._stop_checker(params.stop, params.include_stop_str_in_output),
             params.min_tokens,
         )
 
@@ -78,8 +78,19 @@ class OutputProcessor:
             num_prompt_tokens=request.num_prompt_tokens,
             num_output_tokens=answer.num_tokens,
             num_cached_tokens=request.num_cached_tokens,
+            logprobs=_logprobs(step, taken),
+            prompt_logprobs=_prompt_logprobs(request) if answer.num_tokens == taken else None,
         )
 
     def remove(self, request_id: str) -> None:
         """Forget a request that has finished or was aborted; unknown ids are ignored."""
         self._answers.pop(request_id, None)
+
+
+def _logprobs(step: StepOutput, count: int) -> list[tuple[TokenLogprob, ...]] | None:
+    return None if step.request.params.logprobs is None else [token.logprobs for token in step.tokens[:count]]
+
+
+def _prompt_logprobs(request: Request) -> list[tuple[TokenLogprob, ...] | None] | None:
+    """With the first delta only. Nothing precedes the first token of a prompt, so it has no probability."""
+    return None if request.params.prompt_logprobs is None else [None, *request.prompt_logprobs]

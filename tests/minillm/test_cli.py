@@ -1,15 +1,25 @@
 """The `minillm` command as a user runs it: in a process of its own."""
 
+import dataclasses
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import httpx
 import pytest
+import typer
+from typer.testing import CliRunner
+
+from minillm.cli_options import HELP, engine_options
+from minillm.config import EngineConfig
+from minillm.parts import PARTS
 
 ROOT = Path(__file__).parents[2]
 ENV = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120"}
@@ -36,8 +46,71 @@ def assert_one_line_error(result, *mentions):
 def test_help_needs_no_torch():
     code = "import sys, minillm.cli; sys.exit(any(m in sys.modules for m in ('torch', 'fastapi', 'transformers')))"
     assert subprocess.run([sys.executable, "-c", code], env=ENV).returncode == 0
-    for command in ([], ["serve"], ["chat"], ["generate"], ["pull"]):
+    for command in ([], ["serve"], ["chat"], ["generate"], ["pull"], ["bench"], ["parts"]):
         assert "Usage" in minillm(*command, "--help").stdout
+
+
+def test_every_field_of_the_engines_config_is_an_option_with_help():
+    fields = {field.name for field in dataclasses.fields(EngineConfig)}
+    assert set(HELP) == fields
+    text = minillm("serve", "--help").stdout
+    for name in fields - {"model"}:
+        assert f"--{name.replace('_', '-')}" in text
+    assert "--no-enable-prefix-caching" in text and "--no-enable-chunked-prefill" in text
+
+
+def options_of(*args):
+    """The EngineConfig and the rest that a command decorated with engine_options is called with."""
+    seen = {}
+    app = typer.Typer()
+
+    @app.command()
+    @engine_options(
+        **({"model_is_option": True, "without": ("seed",), "defaults": {"block_size": 32}} if args[:1] == ("bench",) else {})
+    )
+    def command(config: EngineConfig, extra: Annotated[int, typer.Option()] = 3):
+        seen.update(config=config, extra=extra)
+
+    result = CliRunner().invoke(app, list(args[1:]))
+    assert result.exit_code == 0, result.output
+    return seen["config"], seen["extra"]
+
+
+def test_options_become_the_config():
+    assert options_of("serve") == (EngineConfig(), 3)
+    config, extra = options_of(
+        "serve", "some/model", "--kv-cache-memory-bytes", "5000", "--no-enable-prefix-caching", "--enforce-eager",
+        "--scheduling-policy", "priority", "--gpu-memory-utilization", "0.5", "--quantization", "int4", "--extra", "4",
+    )  # fmt: skip
+    assert extra == 4
+    assert config == EngineConfig(
+        model="some/model", kv_cache_memory_bytes=5000, enable_prefix_caching=False, enforce_eager=True,
+        scheduling_policy="priority", gpu_memory_utilization=0.5, quantization="int4",
+    )  # fmt: skip
+    assert options_of("bench", "--model", "m", "--threads", "2")[0] == EngineConfig(model="m", threads=2, block_size=32)
+
+
+def test_a_flag_that_does_not_exist_is_named():
+    for flag in ("--tensor-parallel-size", "--swap-space", "--enable-lora"):
+        result = minillm("serve", flag, "2")
+        assert result.returncode == 2
+        assert flag in result.stderr
+
+
+def test_parts_are_listed():
+    lines = minillm("parts").stdout.splitlines()
+    assert len(lines) == len(PARTS)
+    for line, part in zip(lines, PARTS.values(), strict=True):
+        assert line.startswith(part.name) and part.summary in line and line.endswith(part.reference)
+
+
+def test_compile_says_what_is_wrong(tiny_args):
+    assert_one_line_error(minillm("compile", *tiny_args, "--kv", "contiguous"), "--kv contiguous")
+    assert_one_line_error(minillm("compile", *tiny_args, "--batch-size", "0"), "at least 1")
+
+
+def test_an_empty_api_key_is_no_key():
+    assert_one_line_error(minillm("serve", "--api-key", " "), "API key is empty", "MINILLM_API_KEY")
 
 
 def test_version():
@@ -109,10 +182,11 @@ def test_pull_prints_where_the_model_lies(tiny_folder):
     assert_one_line_error(minillm("pull", tiny_folder / "nothing"), "nothing")
 
 
-def test_serve_from_ready_to_ctrl_c(tiny_args):
-    server = subprocess.Popen(
-        [*MINILLM, "serve", *map(str, tiny_args), "--port", "0"], stderr=subprocess.PIPE, text=True, env=ENV
-    )
+@contextmanager
+def served(*args, **env):
+    """`minillm serve` in a process of its own: gives the process, its address and what it said before it was ready."""
+    command = [*MINILLM, "serve", *map(str, args), "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENV | env)
     try:
         lines = []
         for line in server.stderr:
@@ -120,16 +194,35 @@ def test_serve_from_ready_to_ctrl_c(tiny_args):
             if "Ctrl-C" in line:
                 break
         text = "".join(lines)
-        assert "loaded" in text and "float32" in text and "1 thread" in text
-        address = re.search(r"http://127\.0\.0\.1:\d+", text).group()
-        assert httpx.get(f"{address}/health").json()["status"] == "ok"
-        assert httpx.post(f"{address}/v1/completions", json={"prompt": "abc"}).json()["usage"]["completion_tokens"] > 0
-        server.send_signal(signal.SIGINT)
-        assert server.wait(20) == 0
-        assert "Traceback" not in server.stderr.read()
+        yield server, re.search(r"http://127\.0\.0\.1:\d+", text).group(), text
     finally:
         server.kill()
         server.wait()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_serve_from_ready_to_the_end(tiny_args, tmp_path, stop):
+    record = tmp_path / "events.jsonl"
+    with served(*tiny_args, "--record-events", record) as (server, address, text):
+        assert "loaded" in text and "float32" in text and "1 thread" in text
+        assert httpx.get(f"{address}/health").json()["status"] == "ok"
+        assert httpx.post(f"{address}/v1/completions", json={"prompt": "abc"}).json()["usage"]["completion_tokens"] > 0
+        server.send_signal(stop)
+        assert server.wait(20) in (0, -stop)
+        assert "Traceback" not in server.stderr.read()
+    assert all(json.loads(line) for line in record.read_text().splitlines())
+    assert record.read_text().count("\n") > 1
+
+
+def test_serve_flags_reach_the_server(tiny_args):
+    flags = ["--max-body-bytes", "500", "--served-model-name", "nick", "--max-num-seqs", "1", "--max-queue-size", "1"]
+    with served(*tiny_args, *flags, MINILLM_API_KEY="k") as (_, address, _text):
+        assert httpx.get(f"{address}/v1/models").status_code == 401
+        client = httpx.Client(base_url=address, headers={"authorization": "Bearer k"})
+        assert client.get("/v1/models").json()["data"][0]["id"] == "nick"
+        assert client.post("/v1/completions", json={"prompt": "x" * 600}).status_code == 413
+        response = client.post("/v1/completions", json={"prompt": "x", "n": 3})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "n")
 
 
 def test_serve_notices_a_port_in_use_before_it_loads_anything():

@@ -31,6 +31,12 @@ def test_a_batch_gives_what_each_request_gives_alone(tiny_llm, params):
     {"max_num_seqs": 3},
     {"max_num_seqs": 2, "max_num_batched_tokens": 7},
     {"attention": "torch"},
+    {"kv": "contiguous"},
+    {"enable_prefix_caching": False},
+    {"block_size": 4, "kv_cache_memory_bytes": 128 * 256},
+    {"scheduler": "static", "max_num_seqs": 3},
+    {"scheduler": "prefill_first"},
+    {"long_prefill_token_threshold": 5},
 ], ids=str)  # fmt: skip
 def test_the_schedule_changes_no_token(tiny_llm, options):
     params = [GREEDY if i % 2 else sampled(i) for i in range(8)]
@@ -41,7 +47,7 @@ def test_everything_is_free_at_the_end(tiny_llm):
     llm = tiny_llm(max_num_seqs=3)
     llm.generate(PROMPTS, GREEDY)
     llm.engine.scheduler.check_integrity()
-    assert llm.engine.runner.kv.num_free == 3 and not llm.engine.has_unfinished and llm.engine.step() == []
+    assert llm.engine.runner.kv.usage == 0 and not llm.engine.has_unfinished and llm.engine.step() == []
 
 
 def test_an_abort_changes_nothing_for_the_others(tiny_llm):
@@ -114,6 +120,7 @@ def test_the_same_id_twice_is_refused(tiny_llm):
 @pytest.mark.parametrize("field, value", [
     ("temperature", -1), ("temperature", float("nan")), ("temperature", float("inf")), ("top_p", 0), ("top_p", 1.1),
     ("top_k", -2), ("min_p", 2), ("max_tokens", 0), ("min_tokens", -1), ("n", 0), ("seed", 2**64), ("stop", ("",)),
+    ("stop", ("ab" * 3000,)),
 ])  # fmt: skip
 def test_impossible_sampling_params_name_the_field(field, value):
     with pytest.raises(RequestError) as e:
@@ -135,12 +142,11 @@ def test_impossible_flags_name_the_flag(tiny_folder, options, names):
         LLM(str(tiny_folder), load_format="dummy", **{"dtype": "float32", "threads": 1, **options})
 
 
-def test_a_cache_that_cannot_fit_says_what_would(tiny_llm, monkeypatch):
-    monkeypatch.setattr("minillm.loading.free_memory_bytes", lambda device: 40_000)
-    with pytest.raises(ConfigError, match="set --max-model-len to 78 or less"):
-        tiny_llm()
-    monkeypatch.setattr("minillm.loading.free_memory_bytes", lambda device: 3 * 2 * 256 * 128)
-    assert tiny_llm().engine.runner.kv.num_rows == 3
+@pytest.mark.parametrize("kv, most", [("paged", 64), ("contiguous", 78)])
+def test_a_cache_that_cannot_fit_says_what_would(tiny_llm, kv, most):
+    with pytest.raises(ConfigError, match=f"set --max-model-len to {most} or less"):  # 256 bytes a token, 16 tokens a block
+        tiny_llm(kv=kv, kv_cache_memory_bytes=20_000)
+    assert tiny_llm(kv=kv, kv_cache_memory_bytes=3 * 128 * 256).engine.runner.kv.num_blocks == (24 if kv == "paged" else 3)
 
 
 def test_two_engines_in_one_process_do_not_touch(tiny_llm):
@@ -151,3 +157,22 @@ def test_two_engines_in_one_process_do_not_touch(tiny_llm):
     while a.engine.has_unfinished or b.engine.has_unfinished:
         a.engine.step_text(), b.engine.step_text()
     assert ra.output_token_ids == rb.output_token_ids == expected[0]
+
+
+def test_open_streams_and_generate_share_the_engine(tiny_llm):
+    llm = tiny_llm()
+    expected = tokens(llm.generate(PROMPTS[:3], GREEDY))
+    a, b = llm.stream(PROMPTS[0], GREEDY), llm.stream(PROMPTS[1], GREEDY)
+    got = [list(next(a).token_ids), list(next(b).token_ids)]
+    assert tokens(llm.generate(PROMPTS[2:3], GREEDY)) == expected[2:]
+    for mine, rest in zip(got, (a, b), strict=True):
+        for output in rest:
+            mine += output.token_ids
+    assert got == expected[:2] and not llm.engine.has_unfinished and not llm._inboxes
+
+
+def test_generate_joins_logprobs_of_all_tokens(tiny_llm):
+    params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, logprobs=2, prompt_logprobs=1)
+    (answer,) = tiny_llm().generate([[5, 6, 7]], params)[0].outputs
+    assert [entries[0].token_id for entries in answer.logprobs] == answer.token_ids
+    assert answer.prompt_logprobs[0] is None and [e[0].token_id for e in answer.prompt_logprobs[1:]] == [6, 7]

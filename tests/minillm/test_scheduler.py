@@ -1,5 +1,6 @@
 """The scheduler alone, with a cache but no model: tokens are made up."""
 
+import itertools
 import random
 
 import pytest
@@ -7,34 +8,30 @@ import torch
 
 from minillm.config import ModelConfig
 from minillm.kv.contiguous import ContiguousKV
-from minillm.request import FinishReason, Request, SamplingParams
-from minillm.scheduler import Scheduler
+from minillm.request import FinishReason, Request, SampledToken, SamplingParams
+from minillm.scheduler import Scheduler, SchedulerConfig
 
 TINY = ModelConfig("llama", 10, 8, 8, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=2, max_position_embeddings=64)
 EOS = 2
 
 
 def make(num_rows=4, max_num_seqs=4, budget=16, max_len=64) -> Scheduler:
-    return Scheduler(ContiguousKV(TINY, num_rows, max_len, torch.float32), max_num_seqs, budget)
+    return Scheduler(ContiguousKV(TINY, num_rows, max_len, torch.float32), SchedulerConfig(max_num_seqs, budget))
+
+
+SERIAL = itertools.count()
 
 
 def request(name: str, prompt_len: int = 3, max_tokens: int = 4, **params) -> Request:
-    return Request(
-        name,
-        [5] * prompt_len,
-        prompt_len,
-        SamplingParams(max_tokens=None, **params),
-        max_tokens,
-        seed=0,
-        eos_token_ids=frozenset({EOS}),
-    )
+    p = SamplingParams(max_tokens=None, **params)
+    return Request(name, [5] * prompt_len, prompt_len, p, max_tokens, 0, frozenset({EOS}), serial=next(SERIAL))
 
 
 def step(scheduler: Scheduler, token=7):
     """One step; returns {name: tokens computed} and the step's outputs."""
     plan = scheduler.schedule()
     given = {r.request_id: n for r, n in zip(plan.requests, plan.num_new_tokens, strict=True)}
-    tokens = [token for i in range(len(plan.requests)) if plan.yields_token(i)]
+    tokens = [SampledToken(token) for i in range(len(plan.requests)) if plan.yields_token(i)]
     outputs = scheduler.update(plan, tokens)
     scheduler.check_integrity()
     return given, outputs

@@ -24,6 +24,7 @@ def open_checkpoint(
     load_format: "auto", or "dummy" for random weights drawn from `seed`; source may then also be a name in dummy.SHAPES.
     revision: branch, tag or commit of a Hugging Face id. progress: show bars on stderr. Raises CheckpointError, ConfigError.
     """
+    source = _home_expanded(source)
     if load_format not in LOAD_FORMATS:
         raise ConfigError(f"--load-format {load_format}: choose one of {', '.join(LOAD_FORMATS)}")
     if load_format == "auto":
@@ -40,23 +41,34 @@ def open_checkpoint(
 
 def pull(source: str, *, revision: str | None = None, progress: bool = True) -> Path:
     """Make a model's files local and return their folder; quick if they are. Sources and errors as in open_checkpoint."""
+    source = _home_expanded(source)
     if source == ALIAS:
         _refuse_revision(source, revision)
         return fetch_smollm2(progress=progress)
     if source.endswith(".gguf"):
         _refuse_revision(source, revision)
-        return convert_cached(Path(source).expanduser(), progress=progress)
+        return convert_cached(Path(source), progress=progress)
     return _folder_of(source, revision, progress, weights=True)
 
 
 def _folder_of(source: str, revision: str | None, progress: bool, *, weights: bool) -> Path:
-    path = Path(source).expanduser()
+    path = Path(source)
     if source and path.is_dir():  # as in transformers, a folder in sight comes before a hub id of the same spelling
         _refuse_revision(source, revision)
         return path
     if is_hub_id(source):
         return fetch_from_hub(source, revision=revision, progress=progress, weights=weights)
     raise CheckpointError(_unknown(source))
+
+
+def _home_expanded(source: str) -> str:
+    """~ and ~user as the shell would have read them; anything that is no possible path is refused here, once."""
+    try:
+        expanded = str(Path(source).expanduser()) if source.startswith("~") else source
+        Path(expanded).is_dir()
+    except (OSError, RuntimeError, ValueError) as e:
+        raise CheckpointError(f"{source[:80]!r} cannot be a model: {e}") from e
+    return expanded
 
 
 def _unknown(source: str) -> str:
@@ -75,7 +87,7 @@ def _refuse_revision(source: str, revision: str | None) -> None:
 
 
 def _display_name(source: str) -> str:
-    path = Path(source).expanduser()
+    path = Path(source)
     if source.endswith(".gguf"):
         return path.stem
     return path.resolve().name if path.is_dir() and source != ALIAS else source

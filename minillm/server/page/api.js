@@ -1,5 +1,7 @@
 // Talking with the server: POST /v1/chat/completions and its server-sent events.
 
+import { request } from "./key.js";
+
 // What the server said no to; param: the field it names.
 class Refusal extends Error {
   constructor(message, param) {
@@ -8,7 +10,8 @@ class Refusal extends Error {
   }
 }
 
-async function* serverEvents(body) {
+// The data of each server-sent event; comments are passed over.
+export async function* serverEvents(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -22,7 +25,7 @@ async function* serverEvents(body) {
 
 // Streams one answer. Calls onText with the whole text so far. Returns {finish, usage, firstAt, lastAt}; times in ms since the page's start.
 export async function ask(body, signal, onText) {
-  const response = await fetch("v1/chat/completions", {
+  const response = await request("v1/chat/completions", {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal,
   });
   if (!response.ok) {

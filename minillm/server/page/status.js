@@ -1,6 +1,7 @@
 // The header: which model, how busy the engine is, and whether the server is there at all.
 
 import { $, number } from "./dom.js";
+import { request } from "./key.js";
 
 const HEALTH_EVERY_MS = 5000;
 
@@ -13,7 +14,7 @@ export async function checkHealth() {
   try {
     const response = await fetch("health");
     const health = await response.json();
-    if (!response.ok) showEngine("gone", "engine stopped: restart the server");
+    if (!response.ok) showEngine("gone", health.status === "dead" ? "engine stopped: restart the server" : "server is shutting down");
     else showEngine("ok", `${health.running} running, ${health.waiting} waiting`);
     if (response.ok && !$("model").textContent) await showModel();
   } catch {
@@ -22,12 +23,15 @@ export async function checkHealth() {
 }
 
 async function showModel() {
-  const { data } = await (await fetch("v1/models")).json();
+  const response = await request("v1/models");
+  if (!response.ok) return; // it wants a key first
+  const { data } = await response.json();
   $("model").textContent = data[0].id;
   document.title = `${data[0].id} · minillm`;
   $("context").textContent = `Prompt and answer together: at most ${number(data[0].max_model_len)} tokens.`;
 }
 
+document.addEventListener("minillm:key", checkHealth);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) checkHealth(); });
 setInterval(() => { if (!document.hidden) checkHealth(); }, HEALTH_EVERY_MS);
 checkHealth();

@@ -24,7 +24,7 @@ class Layout:
         self.tables = ids[: num_seqs * blocks_per_seq].view(num_seqs, blocks_per_seq)
 
     def cache(self, num_kv_heads: int, head_dim: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        garbage = torch.full((2, self.num_blocks, self.block_size, num_kv_heads, head_dim), 1e4, dtype=dtype)
+        garbage = torch.full((self.num_blocks, 2, num_kv_heads, head_dim, self.block_size), 1e4, dtype=dtype)
         garbage[..., 1::2] *= -1
         return garbage
 

@@ -14,7 +14,8 @@ from minillm.attention import make_attention
 from minillm.model.checkpoints import open_checkpoint
 from minillm.model.decoder import Decoder
 
-NEW_TOKENS, TOLERANCE, TIE = 64, 1e-4, 1e-3
+NEW_TOKENS, TIE = 64, 1e-3
+TOLERANCE = 2e-4  # on these prompts transformers' own float32 logits lie up to 1.2e-4 from its float64 ones
 
 
 def chat(user: str, system: str) -> str:

@@ -5,6 +5,7 @@ import json
 import pytest
 from starlette.testclient import TestClient
 
+from minillm.config import EngineConfig
 from minillm.errors import EngineDeadError
 from minillm.request import FinishReason
 from minillm.server.app import build_app
@@ -136,12 +137,31 @@ def test_sampling_fields_reach_the_engine(client, engine):
     fields = {
         "temperature": 0, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 7, "stop": "x", "min_tokens": 1, "ignore_eos": True,
         "stop_token_ids": [3], "include_stop_str_in_output": True, "skip_special_tokens": False, "max_tokens": 9,
+        "presence_penalty": 0.5, "frequency_penalty": -1, "repetition_penalty": 1.5, "prompt_logprobs": 3,
+        "logit_bias": {"50": -100, "7": 0.5},
     }  # fmt: skip
     for path, prompt in ((CHAT, {"messages": HI}), (COMPLETIONS, {"prompt": "x"})):
         assert client.post(path, json={**prompt, **fields}).status_code == 200
         params = engine.submitted[-1][1]
-        for name, value in fields.items():
-            assert getattr(params, name) == ((value,) if name == "stop" else tuple(value) if isinstance(value, list) else value)
+        expected = fields | {"stop": ("x",), "stop_token_ids": (3,), "logit_bias": ((7, 0.5), (50, -100.0))}
+        for name, value in expected.items():
+            assert getattr(params, name) == value
+
+
+def test_priority_and_salt_reach_the_engine(client_for, fake):
+    engine = fake()
+    engine.engine.config = EngineConfig(scheduling_policy="priority")
+    client = client_for(engine)
+    for path, prompt in ((CHAT, {"messages": HI}), (COMPLETIONS, {"prompt": "x"})):
+        assert client.post(path, json={**prompt, "priority": -3, "cache_salt": "s"}).status_code == 200
+        assert engine.extras == {"priority": -3, "cache_salt": "s"}
+        assert client.post(path, json=prompt).status_code == 200
+        assert engine.extras == {"priority": 0, "cache_salt": None}
+
+
+def test_template_variables_reach_the_template(client, engine):
+    assert client.post(CHAT, json={"messages": HI, "chat_template_kwargs": {"enable_thinking": False}}).status_code == 200
+    assert "".join(map(chr, engine.submitted[0][0])) == "{enable_thinking=False}<user>hi<assistant>"
 
 
 def test_defaults_are_openais(client, engine):

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from minillm.async_engine import QueueFullError, ShuttingDownError
+
 HI = [{"role": "user", "content": "hi"}]
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -23,17 +25,11 @@ UNSUPPORTED_CHAT = [
     ("tool_choice", "required"),
     ("functions", [{}]),
     ("response_format", {"type": "json_object"}),
-    ("logprobs", True),
-    ("top_logprobs", 2),
-    ("logit_bias", {"5": 1}),
-    ("frequency_penalty", 0.5),
-    ("presence_penalty", -1),
-    ("repetition_penalty", 1.1),
     ("structured_outputs", {"json": {}}),
     ("store", True),
     ("service_tier", "flex"),
-    ("chat_template_kwargs", {"enable_thinking": False}),
     ("priority", 1),
+    ("echo", True),
     ("temprature", 1),
     ("best_of", 1),
 ]
@@ -46,7 +42,8 @@ def test_chat_names_the_field_it_does_not_support(client, engine, field, value):
 
 
 @pytest.mark.parametrize(
-    "field, value", [("echo", True), ("suffix", "x"), ("best_of", 3), ("logprobs", 0), ("logprobs", 5), ("nope", 1)]
+    "field, value",
+    [("suffix", "x"), ("best_of", 3), ("top_logprobs", 1), ("structured_outputs", {"regex": "a"}), ("priority", -1), ("nope", 1)],
 )
 def test_completions_names_the_field_it_does_not_support(client, field, value):
     assert_error(client.post(COMPLETIONS, json={"prompt": "x", field: value}), 400, field, field)
@@ -90,7 +87,78 @@ WRONG_VALUES = [
     ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
     ({"request_id": ""}, "request_id"),
     ({"model": 5}, "model"),
+    ({"presence_penalty": 2.5}, "presence_penalty"),
+    ({"frequency_penalty": "a"}, "frequency_penalty"),
+    ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"logit_bias": [1]}, "logit_bias"),
+    ({"logit_bias": {"a": 1}}, "logit_bias"),
+    ({"logit_bias": {"-1": 1}}, "logit_bias"),
+    ({"logit_bias": {"5": "x"}}, "logit_bias"),
+    ({"logit_bias": {"5": True}}, "logit_bias"),
+    ({"logit_bias": {"5": 101}}, "logit_bias"),
+    ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias"),
+    ({"prompt_logprobs": -1}, "prompt_logprobs"),
+    ({"prompt_logprobs": 21}, "prompt_logprobs"),
+    ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
+    ({"priority": 0.5}, "priority"),
+    ({"priority": 2**40}, "priority"),
+    ({"cache_salt": ""}, "cache_salt"),
+    ({"cache_salt": 5}, "cache_salt"),
 ]
+NOT_FINITE = [
+    (field, value)
+    for field in ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+    for value in ("NaN", "Infinity", "-Infinity", "1e999")
+]
+
+
+@pytest.mark.parametrize("field, value", NOT_FINITE)
+def test_numbers_that_are_none(client, field, value):
+    body = f'{{"prompt": "x", "{field}": {value}}}'
+    assert_error(client.post(COMPLETIONS, content=body, headers={"content-type": "application/json"}), 400, field, field)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
+def test_a_bias_that_is_no_number(client, value):
+    body = f'{{"prompt": "x", "logit_bias": {{"5": {value}}}}}'
+    response = client.post(COMPLETIONS, content=body, headers={"content-type": "application/json"})
+    assert_error(response, 400, "logit_bias", "logit_bias")
+
+
+@pytest.mark.parametrize(
+    "path, fields, param",
+    [
+        (CHAT, {"logprobs": 1}, "logprobs"),
+        (CHAT, {"top_logprobs": 2}, "top_logprobs"),
+        (CHAT, {"logprobs": False, "top_logprobs": 2}, "top_logprobs"),
+        (CHAT, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        (CHAT, {"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+        (COMPLETIONS, {"logprobs": True}, "logprobs"),
+        (COMPLETIONS, {"logprobs": 21}, "logprobs"),
+        (COMPLETIONS, {"echo": "yes"}, "echo"),
+        (CHAT, {"chat_template_kwargs": []}, "chat_template_kwargs"),
+        (CHAT, {"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        (CHAT, {"chat_template_kwargs": {"self": 1}}, "chat_template_kwargs"),
+        (COMPLETIONS, {"chat_template_kwargs": {}}, "chat_template_kwargs"),
+    ],
+)
+def test_wrong_values_of_one_endpoint(client, path, fields, param):
+    assert_error(
+        client.post(path, json={"messages": HI} | fields if path == CHAT else {"prompt": "x"} | fields), 400, param, param
+    )
+
+
+def test_logprobs_beyond_what_memory_should_hold(client_for, fake):
+    client = client_for(fake(max_model_len=100_000))
+    fields = {"prompt": ["x"] * 8, "n": 16, "max_tokens": 99_000, "logprobs": 5}
+    assert_error(client.post(COMPLETIONS, json=fields), 400, "logprobs", "2,000,000")
+    fields = {"prompt": [[5] * 90_000], "n": 16, "prompt_logprobs": 5}
+    assert_error(client.post(COMPLETIONS, json=fields), 400, "prompt_logprobs", "2,000,000")
+
+
+@pytest.mark.parametrize("name", ["tools", "functions", "response_format", "structured_outputs"])
+def test_what_may_come_one_day_says_so(client, name):
+    assert_error(client.post(CHAT, json={"messages": HI, name: [{"json": 1}]}), 400, name, "not supported yet")
 
 
 @pytest.mark.parametrize("path, prompt", [(CHAT, {"messages": HI}), (COMPLETIONS, {"prompt": "x"})])
@@ -203,8 +271,27 @@ def test_the_engines_refusal_names_the_endpoints_own_field(client):
 
 def test_one_refused_prompt_of_several_leaves_none_behind(client, engine):
     assert_error(client.post(COMPLETIONS, json={"prompt": ["fits", "x" * 100]}), 400, "prompt", "tokens")
-    assert len(engine.submitted) == 1
+    assert not engine.submitted
     assert not engine.open
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "error, status, code", [(QueueFullError("full"), 429, "queue_full"), (ShuttingDownError("bye"), 503, "shutting_down")]
+)
+def test_come_back_later(client, engine, stream, error, status, code):
+    engine.refusal = error
+    for path, prompt in ((CHAT, {"messages": HI}), (COMPLETIONS, {"prompt": "x"})):
+        response = client.post(path, json={**prompt, "stream": stream})
+        assert response.status_code == status
+        assert response.json()["error"]["code"] == code
+        assert int(response.headers["retry-after"]) >= 1
+
+
+def test_health_while_shutting_down(client, engine):
+    engine.is_draining = True
+    response = client.get("/health")
+    assert (response.status_code, response.json()["status"]) == (503, "shutting down")
 
 
 def test_a_dead_engine(client, engine):

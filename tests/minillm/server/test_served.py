@@ -1,68 +1,21 @@
 """The real engine behind a real port, asked by the openai client and by clients that vanish."""
 
 import json
-import threading
-import time
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import httpx
 import openai
 import pytest
 
-from minillm.async_engine import AsyncEngine
-from minillm.llm import LLM
-from minillm.model.checkpoints.dummy import byte_tokenizer
 from minillm.request import SamplingParams
-from minillm.server.app import build_app
-from minillm.server.run import Server, bind, url
 
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-CONTEXT = 30_000  # so long that only an abort can end an answer within a test
+CONTEXT = 30_000  # chat_folder's: so long that only an abort can end an answer within a test
 ENDLESS = {"ignore_eos": True, "temperature": 0, "max_tokens": CONTEXT - 100}
 
 
-@contextmanager
-def serving(engine):
-    """A server on a free port in a thread of its own; gives .url, .engine (the Engine) and .client (openai's)."""
-    sock, ready = bind("127.0.0.1", 0), threading.Event()
-    address = url(sock)
-    sock.listen()
-    server = Server(build_app(AsyncEngine(engine)), ready.set)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
-    thread.start()
-
-    def stop():
-        server.should_exit = True
-
-    try:
-        assert ready.wait(20)
-        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=60)
-        yield SimpleNamespace(url=address, engine=engine, client=client, stop=stop)
-    finally:
-        stop()
-        thread.join(20)
-        assert not thread.is_alive()
-
-
-@pytest.fixture(scope="module")
-def chat_folder(tiny_folder, tmp_path_factory):
-    """The tiny model with a chat template and a long context."""
-    folder = tmp_path_factory.mktemp("tiny-chat")
-    config = json.loads((tiny_folder / "config.json").read_text()) | {"max_position_embeddings": CONTEXT}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHATML}))
-    byte_tokenizer(config["vocab_size"]).save(str(folder / "tokenizer.json"))
-    return folder
-
-
 @pytest.fixture
-def tiny(chat_folder):
-    llm = LLM(str(chat_folder), load_format="dummy", dtype="float32", threads=1, max_num_seqs=3)
-    with serving(llm.engine) as server:
+def tiny(chat_llm, serving):
+    with serving(chat_llm(max_num_seqs=3).engine, shutdown_timeout_s=0.2) as server:
         yield server
 
 
@@ -71,33 +24,13 @@ PROMPTS = ["Once upon a time", "1, 2, 3, 4,"]
 
 
 @pytest.fixture(scope="module")
-def real(smollm2):
+def real(smollm2, serving):
     """SmolLM2 behind a server; .offline holds what the same engine said before the server's thread took it over."""
     chat = smollm2.chat(CAPITAL, SamplingParams(temperature=0, max_tokens=20))
     texts = [g.text for g in smollm2.generate(PROMPTS, SamplingParams(temperature=0, max_tokens=12))]
     with serving(smollm2.engine) as server:
         server.offline = SimpleNamespace(chat=chat, texts=texts)
         yield server
-
-
-def eventually(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
-def load(server) -> tuple[int, int]:
-    health = httpx.get(f"{server.url}/health").json()
-    return health["running"], health["waiting"]
-
-
-def assert_all_freed(server):
-    eventually(lambda: load(server) == (0, 0))
-    scheduler = server.engine.scheduler
-    scheduler.check_integrity()
-    assert scheduler.kv.num_free == scheduler.kv.num_rows
-    assert not server.engine.has_unfinished
 
 
 def test_openai_client_chat(real):
@@ -122,7 +55,9 @@ def test_openai_client_chat_streamed(real):
     assert "".join(c.choices[0].delta.content or "" for c in chunks) == whole.choices[0].message.content
     assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
     assert last.choices == []
-    assert last.usage == whole.usage
+    counts = ("prompt_tokens", "completion_tokens", "total_tokens")
+    assert [getattr(last.usage, name) for name in counts] == [getattr(whole.usage, name) for name in counts]
+    assert last.usage.prompt_tokens_details.cached_tokens > 0  # the prefix cache remembers the first time
 
 
 def test_openai_client_completions(real):
@@ -169,10 +104,10 @@ def test_openai_client_errors(tiny):
         client.completions.create(model="gpt", prompt="x")
     with pytest.raises(openai.BadRequestError, match="tools"):
         client.chat.completions.create(model=name, messages=[{"role": "user", "content": "x"}], tools=[{"type": "function"}])
-    assert_all_freed(tiny)
+    tiny.assert_all_freed()
 
 
-def test_a_model_without_a_template_completes_but_does_not_chat(tiny_llm):
+def test_a_model_without_a_template_completes_but_does_not_chat(tiny_llm, serving):
     with serving(tiny_llm().engine) as server:
         with pytest.raises(openai.BadRequestError, match="no chat template"):
             server.client.chat.completions.create(model=server.engine.model_name, messages=[{"role": "user", "content": "x"}])
@@ -184,22 +119,22 @@ def test_a_model_without_a_template_completes_but_does_not_chat(tiny_llm):
     [("chat/completions", {"messages": [{"role": "user", "content": "x"}]}), ("completions", {"prompt": ["a", "b"]})],
 )
 def test_a_client_that_leaves_a_stream_frees_everything(tiny, path, prompt):
-    # 2 to 4 samples on 3 rows: running and waiting ones alike
+    # 2 to 4 samples, of which 3 may run: running and waiting ones alike
     body = {**prompt, **ENDLESS, "n": 2, "stream": True}
     with httpx.stream("POST", f"{tiny.url}/v1/{path}", json=body, timeout=60) as response:
         lines = response.iter_lines()
         assert next(lines).startswith("data: ")
         for _ in range(6):
             next(lines)
-        assert load(tiny)[0] >= 2
-    assert_all_freed(tiny)
+        assert tiny.load()[0] >= 2
+    tiny.assert_all_freed()
 
 
 def test_a_client_that_stops_waiting_for_a_whole_answer_frees_it(tiny):
     body = {"prompt": ["a", "b"], **ENDLESS, "n": 2}
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{tiny.url}/v1/completions", json=body, timeout=0.5)
-    assert_all_freed(tiny)
+    tiny.assert_all_freed()
 
 
 def test_others_go_on_when_one_leaves(tiny):
@@ -209,7 +144,7 @@ def test_others_go_on_when_one_leaves(tiny):
         next(response.iter_lines())
         fields = dict(model=tiny.engine.model_name, prompt="bcd", temperature=0, max_tokens=30, extra_body={"ignore_eos": True})
         beside = tiny.client.completions.create(**fields)
-    assert_all_freed(tiny)
+    tiny.assert_all_freed()
     assert tiny.client.completions.create(**fields).choices[0].text == beside.choices[0].text
 
 

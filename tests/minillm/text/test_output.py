@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minillm.request import FinishReason, Request, SamplingParams, StepOutput
+from minillm.request import FinishReason, Request, SampledToken, SamplingParams, StepOutput, TokenLogprob
 from minillm.text.output import OutputProcessor
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
@@ -27,7 +27,7 @@ def step(processor, request, *token_ids, reason=None, stop_reason=None):
     """As the scheduler does it: tokens booked on the request first."""
     request.token_ids += token_ids
     request.finish_reason, request.stop_reason = reason, stop_reason
-    return processor.process(StepOutput(request, list(token_ids), reason))
+    return processor.process(StepOutput(request, [SampledToken(t) for t in token_ids], reason))
 
 
 def run(processor, request, token_ids, reason=LENGTH, per_step=1, stop_reason=None):
@@ -182,3 +182,24 @@ def test_text_does_not_depend_on_how_steps_cut_the_tokens(tokenizer, data):
         outputs = run(processor, request, answer, per_step=per_step)
         results.append((text(outputs), ids(outputs), request.finish_reason, request.stop_reason))
     assert results[0] == results[1]
+
+
+def test_logprobs_are_those_of_the_tokens_shown(tokenizer):
+    processor, request = start(tokenizer, stop=(".",), logprobs=0, prompt_logprobs=0)
+    request.prompt_logprobs = [(TokenLogprob(t, -1.0, 1),) for t in request.token_ids[1:]]
+    words = [tokenizer.encode("Done"), tokenizer.encode("."), tokenizer.encode(" More")]
+    sampled = [[SampledToken(t, (TokenLogprob(t, -2.0, 3),)) for t in ids] for ids in words]
+    request.token_ids += words[0]
+    first = processor.process(StepOutput(request, sampled[0]))
+    assert [entries[0].token_id for entries in first.logprobs] == words[0]
+    assert first.prompt_logprobs == [None, *request.prompt_logprobs]
+    request.token_ids += words[1] + words[2]
+    second = processor.process(StepOutput(request, sampled[1] + sampled[2]))  # the stop string drops what follows
+    assert [entries[0].token_id for entries in second.logprobs] == second.token_ids == words[1]
+    assert second.prompt_logprobs is None, "they come once"
+
+
+def test_no_logprobs_unless_asked_for(tokenizer):
+    processor, request = start(tokenizer)
+    output = step(processor, request, *tokenizer.encode("a"))
+    assert output.logprobs is None and output.prompt_logprobs is None

@@ -93,3 +93,10 @@ def test_biases(raw_config, change, biases):
 def test_head_dim_need_not_follow_from_hidden_size(raw_config):
     assert ModelConfig.from_hf(raw_config).head_dim == 16
     assert ModelConfig.from_hf(raw_config | {"head_dim": 32}).kv_elements_per_token == 2 * 2 * 2 * 32
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "vocab_size", "num_key_value_heads", "head_dim"])
+@pytest.mark.parametrize("value", ["2", 2.5, -1, True])
+def test_a_size_that_is_no_size_is_refused(raw_config, key, value):
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        ModelConfig.from_hf(raw_config | {key: value})

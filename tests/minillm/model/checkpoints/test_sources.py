@@ -15,7 +15,10 @@ from minillm.model.checkpoints import open_checkpoint, pull, sources
         ("qwen3-8b", "known by its shape only; add --load-format dummy"),
         ("./nowhere", "there is no folder './nowhere'; check the path"),
         ("/nowhere/at/all", "there is no folder '/nowhere/at/all'"),
-        ("~/nowhere-at-all", "there is no folder '~/nowhere-at-all'"),
+        ("~/nowhere-at-all", "there is no folder '/.*/nowhere-at-all'"),  # as the shell would have read it
+        ("~nosuchuser-at-all/x", "cannot be a model"),
+        ("m" * 300, "cannot be a model|there is no model"),
+        ("a\0b", "cannot be a model|there is no model"),
         ("", "there is no folder ''"),
     ],
 )

@@ -1,0 +1,96 @@
+"""Decode steps on a GPU as CUDA graphs: hundreds of kernel launches replayed as one.
+
+A graph replays the same kernels on the same addresses. So inputs live in buffers that are filled before each replay, and a
+shape that changes needs a graph of its own: one for each batch size and width of the block table, both in powers of two.
+
+Written from the CUDA graphs interface of torch and **not run on a GPU yet**: the dispatch is tested on a CPU, with the
+capture replaced by a plain call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from minillm.compiled.dispatch import Bucket
+from minillm.compiled.graph import DecodeGraph, HeadGraph
+from minillm.model.decoder import Decoder
+
+LONGEST = 2048  # tokens: the graph's attention writes its products to memory, and longer contexts are better off eager
+Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    token_ids: Tensor  # [B] int64
+    positions: Tensor  # [B] int64
+    block_tables: Tensor  # [B, W] int64
+    output: Tensor
+    replay: Callable[[], None]
+
+
+def record(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    """Capture `run`, whose tensors must stay where they are. Returns what replays it, and the tensor that then holds its result.
+
+    It runs first on a side stream: libraries allocate workspaces at their first call, which a capture must not contain.
+    """
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = run()
+    return graph.replay, output
+
+
+@torch.inference_mode()
+def capture_buckets(
+    decoder: Decoder, kv_cache: list[Tensor], sizes: list[int], max_model_len: int, capture: Capture = record
+) -> dict[int, Bucket]:
+    """For CompiledDecoder: graphs for each batch size, over block tables of 2, 4, 8, … blocks, up to max_model_len or LONGEST.
+
+    kv_cache must be the one that steps will be called with: its addresses are in the graphs.
+    """
+    largest_width = -(-min(max_model_len, LONGEST) // kv_cache[0].shape[-1])
+    widths = [2]
+    while widths[-1] < largest_width:
+        widths.append(widths[-1] * 2)
+    # largest first, so that smaller graphs find room in the memory that larger ones gave back
+    return {size: _capture_bucket(decoder, kv_cache, size, widths, capture) for size in sorted(sizes, reverse=True)}
+
+
+def _capture_bucket(decoder: Decoder, kv_cache: list[Tensor], size: int, widths: list[int], capture: Capture) -> Bucket:
+    nobodys_block = len(kv_cache[0]) - 1
+    decode_graph, head_graph = DecodeGraph(decoder), HeadGraph(decoder)
+    new = {"dtype": torch.int64, "device": decoder.device}
+    recorded: dict[int, _Recorded] = {}
+    for width in reversed(widths):
+        token_ids, positions = torch.zeros(size, **new), torch.zeros(size, **new)
+        tables = torch.full((size, width), nobodys_block, **new)
+        replay, output = capture(lambda t=token_ids, p=positions, b=tables: decode_graph(t, p, b, kv_cache))
+        recorded[width] = _Recorded(token_ids, positions, tables, output, replay)
+    hidden = torch.zeros(size, decoder.config.hidden_size, dtype=decoder.dtype, device=decoder.device)
+    replay_head, logits = capture(lambda: head_graph(hidden))
+
+    def decode(token_ids: Tensor, positions: Tensor, block_tables: Tensor, _: list[Tensor]) -> Tensor:
+        needed = block_tables.shape[1]
+        graph = recorded[next(width for width in widths if width >= needed)]
+        graph.token_ids.copy_(token_ids)
+        graph.positions.copy_(positions)
+        missing = graph.block_tables.shape[1] - needed
+        graph.block_tables.copy_(F.pad(block_tables, (0, missing), value=nobodys_block))
+        graph.replay()
+        return graph.output.clone()  # the next replay overwrites it
+
+    def head(rows: Tensor) -> Tensor:
+        hidden.copy_(rows)
+        replay_head()
+        return logits.clone()
+
+    return Bucket(decode, head, max_width=widths[-1])
