@@ -59,13 +59,14 @@ def test_a_last_token_may_share_blocks_that_a_prompt_of_the_same_step_is_filling
     prompts = [first, [*first[:32], 7], [*first[:32], *range(100, 117)], [*first[:15], 9], [*first[:15], 9, 9]]
     llm = tiny_llm()
     equip(llm, [1, 4])
-    got = answers(llm, prompts)
-    assert got == [answers_alone(tiny_llm, p, i) for i, p in enumerate(prompts)]
-
-
-def answers_alone(tiny_llm, prompt, i):
-    params = SamplingParams(temperature=0, max_tokens=4 + 3 * i, ignore_eos=True)
-    return tiny_llm(enable_prefix_caching=False).generate([prompt], params)[0].outputs[0].token_ids
+    # logprobs, not only tokens: in a random model the best token hardly depends on what attention reads
+    params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logprobs=0)
+    together = [g.outputs[0] for g in llm.generate(prompts, params)]
+    alone = [tiny_llm(enable_prefix_caching=False).generate([p], params)[0].outputs[0] for p in prompts]
+    for ours, theirs in zip(together, alone, strict=True):
+        assert ours.token_ids == theirs.token_ids
+        for (mine,), (his,) in zip(ours.logprobs, theirs.logprobs, strict=True):
+            assert mine.logprob == pytest.approx(his.logprob, abs=1e-5)
 
 
 def test_the_smallest_bucket_that_fits(tiny_llm):
