@@ -36,8 +36,10 @@ def tiny_folder(tmp_path_factory):
 def tiny_llm(tiny_folder):
     """Makes LLMs of the tiny model: tiny_llm(max_num_seqs=2, ...)."""
 
-    def make(**options) -> LLM:
+    def make(sharpen: bool = True, **options) -> LLM:
         llm = LLM(str(tiny_folder), load_format="dummy", dtype="float32", threads=1, **options)
+        if not sharpen:  # compiled graphs hold the weights as they were loaded
+            return llm
         # at the usual 0.02 a random model's best token hardly depends on what attention reads, and its tests see little
         for layer in llm.engine.runner.model.layers:
             for linear in (layer.qkv_proj, layer.o_proj):

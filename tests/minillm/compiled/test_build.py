@@ -70,9 +70,9 @@ def test_compiled_logits_equal_eager_ones(built, config):
 def test_an_engine_picks_them_up_and_enforce_eager_does_not(built, config, tiny_llm, caplog):
     options = {"quantization": "int8", "max_num_seqs": 5, "max_model_len": 128}
     with caplog.at_level(logging.INFO, "minillm"):
-        compiled = tiny_llm(**options)
+        compiled = tiny_llm(sharpen=False, **options)
     assert "compiled decode for batch sizes 1, 4" in caplog.text
-    eager = tiny_llm(**options, enforce_eager=True)
+    eager = tiny_llm(sharpen=False, **options, enforce_eager=True)
     assert isinstance(compiled.engine.runner.model, CompiledDecoder) and not isinstance(
         eager.engine.runner.model, CompiledDecoder
     )
