@@ -18,7 +18,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve pull test lint engines clean
+.PHONY: help setup serve pull test notebooks site docs-serve lint engines clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -32,15 +32,26 @@ serve: $(RUNTIME) ## fetch a model, once, and serve it with a chat page (MODEL=s
 pull: $(RUNTIME) ## fetch the model into the cache, once
 	$(BIN)/minillm pull "$(MODEL)"
 
-test: $(LEARN) pull ## run the tests, on the real model (PYTEST_ARGS="-k evidence")
-	$(BIN)/pytest $(PYTEST_ARGS)
+test: $(LEARN) pull ## run the tests, on the real model, and every notebook again (PYTEST_ARGS="-k evidence")
+	$(BIN)/pytest -p nbval.plugin --nbval --nbval-current-env --nbval-cell-timeout=120 $(PYTEST_ARGS)
+
+notebooks: $(LEARN) pull ## run every notebook of the course, and write what it prints
+	$(BIN)/python tools/notebooks.py run --all
+	$(BIN)/python tools/notebooks.py check --all
+
+site: $(LEARN) ## build the site into site/, strictly (SITE_OFFLINE=true: one that opens from files)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(LEARN) ## show the site while you write
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 test-site: $(LEARN) ## drive the pages in Chromium (needs it installed; CHROMIUM=path if it is not found)
-	$(BIN)/pytest -m browser
+	$(BIN)/pytest -m browser -n 2 --dist loadfile
 
-lint: $(LEARN) ## check style and the recorded results
+lint: $(LEARN) ## check style, the recorded results and the exercises' stubs
 	$(BIN)/ruff check .
 	$(BIN)/python tools/results.py
+	$(BIN)/python -m labs.kit.stubs --check
 
 engines: $(RUNTIME) ## install another engine to compare with, in its own environment (NAME=llama.cpp; without NAME: a list)
 	@$(BIN)/python -m shared.engines $(if $(NAME),"$(NAME)")

@@ -8,6 +8,7 @@ Each repeat uses fresh prompts, so that the prefix cache has nothing to reuse. R
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from shared.results import Run, save, table
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--quantization")
+    parser.add_argument("--quantization", choices=("int8", "int4"))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--save", type=Path, help="where to record the run, as JSON")
     args = parser.parse_args()
@@ -35,7 +36,7 @@ def main() -> None:
     lengths = {"input_tokens": work.num_input_tokens, "output_tokens": work.num_output_tokens}
     titles = {"prefill_s": "steps with prompts in them", "decode_s": "steps of decodes alone"}
     evidence = [measured(k, [r[k] for r in runs], "s", title=title, **context, **lengths) for k, title in titles.items()]
-    command = f"python benchmarks/prefill_share.py --quantization {args.quantization} --repeats {args.repeats}"
+    command = " ".join(["python benchmarks/prefill_share.py", *sys.argv[1:]])
     title = "16 requests at once: prompts and decodes"
     print(table(save(args.save, title, command, evidence) if args.save else Run(title, command, environment, tuple(evidence))))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minillm.errors import RequestError
+from minillm.errors import ContextLengthError, RequestError
 from minillm.kv.base import KVCache
 from minillm.request import SamplingParams
 
@@ -18,7 +18,7 @@ class Admission:
         self._check_ids("stop_token_ids", params.stop_token_ids)
         self._check_ids("logit_bias", [token for token, _ in params.logit_bias])
         if params.max_tokens is not None and params.max_tokens > room:
-            raise RequestError(
+            raise ContextLengthError(
                 f"the prompt has {len(prompt)} tokens and max_tokens asks for {params.max_tokens} more; "
                 f"this model's context holds {self.max_model_len}. Ask for at most {room}, or leave max_tokens out",
                 param="max_tokens",
@@ -35,7 +35,7 @@ class Admission:
             raise RequestError("the prompt is empty: give at least one token", param="prompt")
         room = self.max_model_len - len(prompt)
         if room < 1:
-            raise RequestError(
+            raise ContextLengthError(
                 f"the prompt has {len(prompt)} tokens; this model's context holds {self.max_model_len}, "
                 "one of them for the answer. Shorten the prompt or raise --max-model-len",
                 param="prompt",

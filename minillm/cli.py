@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +14,8 @@ import typer
 
 from minillm import __version__
 from minillm.bench.cli import app as bench_app
-from minillm.cli_options import HELP, engine_options
+from minillm.cli_mine import MineOption, complete_mine, read_mine
+from minillm.cli_options import HELP, engine_options, log_to_stderr
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError, MinillmError, RequestError
 from minillm.server.limits import MAX_BODY_BYTES, MAX_QUEUE_SIZE, SHUTDOWN_TIMEOUT_S
@@ -35,7 +36,7 @@ SAMPLING_SEED = ("seed",)  # where --seed is SamplingParams', it is not EngineCo
 def main() -> None:
     """Entry point: an error meant for the user is one line on stderr and exit code 1, without a traceback."""
     try:
-        app()
+        app(args=complete_mine(sys.argv[1:]))
     except MinillmError as e:
         typer.echo(f"error: {e}", err=True)
         sys.exit(1)
@@ -56,11 +57,6 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    logging.getLogger("minillm").setLevel(logging.INFO)
 
 
 @contextmanager
@@ -90,7 +86,7 @@ def pull(
     """Fetch a model into the cache and say where it lies."""
     from minillm.model.checkpoints import pull as pull_checkpoint
 
-    _log_to_stderr()
+    log_to_stderr()
     typer.echo(pull_checkpoint(source, revision=revision))
 
 
@@ -120,14 +116,17 @@ def serve(
     record_events: Annotated[
         Path | None, typer.Option(help="Write what every step does to this file, a JSON object a line (docs/events.md).")
     ] = None,
+    mine: MineOption = None,
 ) -> None:
     """Serve a model: OpenAI's HTTP API, and a page to chat with at /."""
     if api_key is not None and not api_key.strip():
         raise ConfigError("the API key is empty; give one with --api-key or MINILLM_API_KEY, or leave both out")
+    from minillm.mine.choose import choose
     from minillm.server.run import bind, url
     from minillm.server.run import serve as serve_until_stopped
 
-    _log_to_stderr()
+    log_to_stderr()
+    choice = choose(read_mine(mine), config)
     sock = bind(host, port)  # before the model: a port in use is known at once, not after a minute
     typer.echo(f"loading {config.model} …", err=True)
     from minillm.async_engine import AsyncEngine
@@ -135,8 +134,8 @@ def serve(
     from minillm.recording import record_events as recording
     from minillm.server.app import build_app
 
-    engine = AsyncEngine(Engine.from_config(config), max_queue_size)
-    application = build_app(engine, served_model_name, max_body_bytes, api_key)
+    engine = AsyncEngine(Engine.from_config(choice.config, choice.objects), max_queue_size)
+    application = build_app(engine, served_model_name, max_body_bytes, api_key, own_parts=choice.names)
     address = url(sock)
 
     def announce() -> None:
@@ -156,6 +155,7 @@ def generate(
     max_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
     temperature: Temperature = 1.0,
     seed: Seed = None,
+    mine: MineOption = None,
 ) -> None:
     """Answer one prompt on standard output, token by token."""
     from minillm.request import SamplingParams
@@ -167,7 +167,7 @@ def generate(
     from minillm.llm import LLM
     from minillm.terminal import stream_answer
 
-    llm = LLM(**asdict(config))
+    llm = LLM(**asdict(config), mine=read_mine(mine))
     try:
         tokens = llm.tokenizer.encode_chat([{"role": "user", "content": text}]) if chat else llm.tokenizer.encode(text)
     except RequestError as e:
@@ -183,6 +183,7 @@ def chat(
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, in tokens. Default: until the context is full.")] = None,
     temperature: Temperature = 0.7,
     seed: Seed = None,
+    mine: MineOption = None,
 ) -> None:
     """Talk with a model in the terminal. Ctrl-C stops an answer, /reset forgets, /quit leaves."""
     from minillm.request import SamplingParams
@@ -192,7 +193,7 @@ def chat(
     from minillm.terminal import Conversation
 
     typer.echo(f"loading {config.model} …", err=True)
-    Conversation(LLM(**asdict(config)), params, system).run()
+    Conversation(LLM(**asdict(config), mine=read_mine(mine)), params, system).run()
 
 
 @app.command("compile")
@@ -201,27 +202,30 @@ def compile_model(
     config: EngineConfig,
     batch_size: Annotated[
         list[int] | None,
-        typer.Option(help="Compile decode steps of this size; may be repeated. Default: a few up to --max-num-seqs."),
+        typer.Option(
+            help="Compile decode steps of this size; may be repeated. Default: a few up to --max-num-seqs. Prompts always."
+        ),
     ] = None,
 ) -> None:
-    """Compile a model's decode steps ahead of time, so that serving it is fast; takes minutes, once."""
+    """Compile a model's steps ahead of time, so that serving it is fast; takes minutes, once."""
     from minillm.compiled.build import build
 
-    _log_to_stderr()
+    log_to_stderr()
     with _progress() as report:
         folder = build(config, batch_size, report)
     typer.echo(folder)
 
 
 @app.command()
-def parts() -> None:
-    """List the replaceable pieces of the engine: name, what it does, and where its code is."""
-    from minillm.parts import PARTS
+def parts(
+    as_json: Annotated[bool, typer.Option("--json", help="As a JSON list, an object a part.")] = False,
+    long: Annotated[bool, typer.Option("--long", help="With the code of each reference; wide.")] = False,
+) -> None:
+    """List the replaceable pieces of the engine: whose each is (yours once its lab passes), its lab, and what it does."""
+    from minillm.mine.listing import as_lines, whose_parts
 
-    width = max(map(len, PARTS))
-    gap = max(len(part.summary) for part in PARTS.values())
-    for part in PARTS.values():
-        typer.echo(f"{part.name:{width}}  {part.summary:{gap}}  {part.reference}")
+    rows = whose_parts()
+    typer.echo(json.dumps([asdict(row) for row in rows], indent=2) if as_json else "\n".join(as_lines(rows, long)))
 
 
 if __name__ == "__main__":

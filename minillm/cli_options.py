@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import logging
 import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -49,6 +50,12 @@ HELP = {
     "seed": "Start of the random draws of requests that bring no seed.",
     "threads": "CPU threads of torch. Default: this process's CPU quota.",
 }
+
+
+def log_to_stderr(name: str = "minillm") -> None:
+    """Let this logger, and those below it, say what they do; of all others only warnings are shown."""
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger(name).setLevel(logging.INFO)
 
 
 def engine_options(

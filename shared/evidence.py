@@ -15,8 +15,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from inspect import signature
 from statistics import median
 from typing import Any
+
+from shared.rendering import format_value, mimebundle
 
 # What each label must carry. A key may be None where it does not apply (a load time has no output length), but not be left out.
 REQUIRED: dict[str, tuple[str, ...]] = {
@@ -82,9 +85,16 @@ class Evidence:
     def __str__(self):
         return f"{format_value(self.value, self.unit)} ({self.label})"
 
+    def __repr__(self):
+        return f"<{self.name}: {self}>"
+
     def __format__(self, spec: str) -> str:
         """`f"{e}"` is str(e); `f"{e:.1f}"` writes the number with that format instead of four significant digits."""
-        return str(self) if not spec else f"{format(self.value, spec)} {self.unit}".rstrip() + f" ({self.label})"
+        return f"{format_value(self.value, self.unit, spec)} ({self.label})"
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        """What Jupyter shows and stores: see shared/rendering.py."""
+        return mimebundle({"entries": [self.to_dict()], "comparisons": []})
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,21 +108,26 @@ class Evidence:
         return cls(**raw)
 
 
-def format_value(value: float, unit: str) -> str:
-    """A number as prose shows it: integers in full, other numbers with four significant digits, thousands separated."""
-    if isinstance(value, int):
-        text = f"{value:,}"
-    else:
-        rounded = float(f"{value:.4g}")
-        text = f"{rounded:,.0f}" if 1e3 <= abs(rounded) < 1e9 else f"{rounded:.4g}"
-    return f"{text} {unit}".rstrip()
-
-
 def computed(name: str, value: float, unit: str, *, formula: str | Callable, inputs: Mapping[str, Any], **more) -> Evidence:
     """Arithmetic. formula: the function that did it, or the formula as text; inputs: every number that went in."""
     if callable(formula):
         formula = f"{formula.__module__}:{formula.__qualname__}"
     return Evidence(name, value, unit, "computed", {"formula": formula, "inputs": dict(inputs), **more})
+
+
+def calculated(
+    name: str, unit: str, function: Callable, *args: Any, scale: float = 1, title: str | None = None, **options: Any
+) -> Evidence:
+    """What a calculator gives: computed evidence that names the function and everything that went in.
+
+    The value is function(*args, **options) * scale; scale changes the unit (1e-9: bytes to GB) and nothing else. An argument
+    with an `id` (a model, a card) is kept as that id. title: how tables call the number; None: by its name.
+    A function with an argument called name, unit, function, scale or title takes it by position.
+    """
+    given = signature(function).bind(*args, **options).arguments
+    inputs = {key: getattr(value, "id", value) for key, value in given.items()}
+    more = {} if title is None else {"title": title}
+    return computed(name, function(*args, **options) * scale, unit, formula=function, inputs=inputs, **more)
 
 
 def measured(

@@ -12,7 +12,15 @@ from typing import Annotated
 import typer
 
 from minillm.bench.cli_offline import latency, throughput
-from minillm.bench.options import parse_extra_body, parse_goodput, parse_metadata, parse_metrics, parse_percentiles, share_out
+from minillm.bench.options import (
+    check_load,
+    parse_extra_body,
+    parse_goodput,
+    parse_metadata,
+    parse_metrics,
+    parse_percentiles,
+    share_out,
+)
 from minillm.errors import ConfigError
 
 app = typer.Typer(help="Load and measure.", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
@@ -33,7 +41,13 @@ class Backend(StrEnum):
 
 class Dataset(StrEnum):
     random = "random"
+    sharegpt = "sharegpt"
     custom = "custom"
+
+
+class RampUp(StrEnum):
+    linear = "linear"
+    exponential = "exponential"
 
 
 def _load(help: str, **more):
@@ -67,12 +81,21 @@ def serve(
     request_rate: Annotated[
         float, _load("Requests a second. inf: all at once, or with --max-concurrency a closed loop.")
     ] = math.inf,
+    ramp_up_strategy: Annotated[
+        RampUp | None, _load("Instead of one rate: from start to end along the run, by equal steps or equal factors.")
+    ] = None,
+    ramp_up_start_rps: Annotated[float | None, _load("Requests a second at the start of the ramp.")] = None,
+    ramp_up_end_rps: Annotated[float | None, _load("Requests a second at its end.")] = None,
     burstiness: Annotated[float, _load("1: Poisson arrivals; below, burstier; above, more even.")] = 1.0,
     max_concurrency: Annotated[int | None, _load("Most requests in flight.", min=1)] = None,
     num_warmups: Annotated[int, _load("Requests before the clock starts.", min=0)] = 0,
     num_prompts: Annotated[int, _asked("Requests to measure.", min=1)] = 100,
-    dataset_name: Annotated[Dataset, _asked("random words, or custom: a file.")] = Dataset.random,
-    dataset_path: Annotated[str | None, _asked('For custom: JSON lines such as {"prompt": "…", "output_tokens": 64}.')] = None,
+    dataset_name: Annotated[Dataset, _asked("random words; sharegpt, custom: a file.")] = Dataset.random,
+    dataset_path: Annotated[
+        str | None,
+        _asked('For sharegpt: its JSON file. For custom: JSON lines such as {"prompt": "…", "output_tokens": 64}.'),
+    ] = None,
+    sharegpt_output_len: Annotated[int | None, _asked("Tokens of each answer, instead of the reply's.", min=1)] = None,
     input_len: Annotated[int | None, _asked("Instead of --random-input-len.", min=1)] = None,
     output_len: Annotated[int | None, _asked("Tokens of each answer, whatever the dataset.", min=1)] = None,
     random_input_len: Annotated[int, _asked("Tokens of a random prompt.", min=1)] = 256,
@@ -101,15 +124,15 @@ def serve(
 ) -> None:
     """Load an OpenAI-compatible server and measure it.
 
-    With --request-rate, requests come when they are due whatever the server does (open loop), and latency counts from that
-    moment. With --max-concurrency alone, that many users each wait for their answer before they ask again (closed loop).
+    With --request-rate or a ramp, requests come when they are due whatever the server does (open loop), and latency counts
+    from that moment. With --max-concurrency alone, that many users each wait for their answer before they ask again (closed
+    loop).
     """
-    if math.isnan(request_rate) or request_rate <= 0:
-        raise ConfigError(f"--request-rate {request_rate:g}: must be above 0; inf sends everything at once")
-    if not 0 < burstiness < math.inf:
-        raise ConfigError(f"--burstiness {burstiness:g}: must be above 0 and finite; 1 is Poisson")
-    if (dataset_name is Dataset.custom) != (dataset_path is not None):
-        raise ConfigError("--dataset-name custom and --dataset-path FILE go together; give both or none")
+    check_load(request_rate, burstiness, ramp_up_strategy, ramp_up_start_rps, ramp_up_end_rps)
+    if (dataset_name is Dataset.random) != (dataset_path is None):
+        raise ConfigError("--dataset-name sharegpt or custom and --dataset-path FILE go together; give both or none")
+    if sharegpt_output_len is not None and dataset_name is not Dataset.sharegpt:
+        raise ConfigError("--sharegpt-output-len is for --dataset-name sharegpt; --output-len sets it for any")
     slos, notes = list(goodput or ()), list(metadata or ())
     share_out(extra or (), slos, notes)
     from minillm.bench import report
@@ -133,8 +156,12 @@ def serve(
         random_output_len=random_output_len,
         random_range_ratio=random_range_ratio,
         random_prefix_len=random_prefix_len,
+        sharegpt_output_len=sharegpt_output_len,
         output_len=output_len,
         request_rate=request_rate,
+        ramp_up_strategy=ramp_up_strategy and ramp_up_strategy.value,
+        ramp_up_start_rps=ramp_up_start_rps,
+        ramp_up_end_rps=ramp_up_end_rps,
         burstiness=burstiness,
         max_concurrency=max_concurrency,
         num_warmups=num_warmups,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from minillm.cli_mine import MineOption, read_mine
 from minillm.cli_options import engine_options
 from minillm.config import EngineConfig
 
@@ -30,12 +31,13 @@ def throughput(
     num_repeats: Annotated[int, typer.Option(help="Runs that are: their median and spread are shown.", min=1)] = 3,
     output_json: OutputJson = None,
     seed: Seed = 0,
+    mine: MineOption = None,
 ) -> None:
     """Tokens a second of the engine alone, with many requests at once."""
     from minillm.bench import offline
     from minillm.llm import LLM
 
-    llm = LLM(**asdict(replace(config, seed=seed)))
+    llm = LLM(**asdict(replace(config, seed=seed)), mine=read_mine(mine))
     with _bar(num_warmups + num_repeats, "runs") as on_done:
         result = offline.throughput(
             llm, num_prompts, input_len, output_len, random_range_ratio, num_warmups, num_repeats, seed, on_done
@@ -60,6 +62,7 @@ def latency(
     num_iters: Annotated[int, typer.Option(help="Runs that are.", min=1)] = 10,
     output_json: OutputJson = None,
     seed: Seed = 0,
+    mine: MineOption = None,
 ) -> None:
     """Seconds that one batch takes from its prompts to its last token."""
     from minillm.bench import offline
@@ -69,7 +72,7 @@ def latency(
         "max_num_seqs": max(batch_size, config.max_num_seqs),
         "max_num_batched_tokens": max(batch_size, config.max_num_batched_tokens),
     }
-    llm = LLM(**asdict(replace(config, seed=seed, **whole_batch)))
+    llm = LLM(**asdict(replace(config, seed=seed, **whole_batch)), mine=read_mine(mine))
     with _bar(num_iters_warmup + num_iters, "batches") as on_done:
         result = offline.latency(llm, batch_size, input_len, output_len, num_iters_warmup, num_iters, seed, on_done)
     times = result["latencies"]

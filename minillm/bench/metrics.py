@@ -75,16 +75,24 @@ def goodput(answers: Iterable[Latencies], slos: Mapping[str, float], duration: f
     return kept / duration
 
 
-def poisson_arrivals(n: int, rate: float, rng: np.random.Generator, burstiness: float = 1.0) -> np.ndarray:
-    """n arrival times [n] float64 in seconds, ascending, at `rate` requests a second on average.
+def ramp_up(n: int, strategy: str, start: float, end: float) -> np.ndarray:
+    """The rate [n] float64, requests a second, at which each of n requests comes: from `start` for the first to `end` for
+    the last, by equal steps ("linear") or equal factors ("exponential")."""
+    progress = np.arange(n) / max(n - 1, 1)
+    return start + (end - start) * progress if strategy == "linear" else start * (end / start) ** progress
+
+
+def poisson_arrivals(n: int, rate: float | np.ndarray, rng: np.random.Generator, burstiness: float = 1.0) -> np.ndarray:
+    """n arrival times [n] float64 in seconds, ascending, at `rate` requests a second on average; rate [n]: one for the gap
+    before each request.
 
     Gaps are Gamma-distributed with shape `burstiness` and mean 1 / rate: 1 is a Poisson process (exponential gaps), below 1
     arrivals come in bursts, above 1 they even out; a gap's coefficient of variation is 1 / sqrt(burstiness).
-    As in vLLM the times are then scaled so that the last is exactly n / rate: two seeds offer the same load. A Poisson
-    process stays one under it, seen given the count.
+    As in vLLM the times are then scaled so that the last is exactly n / rate (the sum of all 1 / rate): two seeds offer the
+    same load. A Poisson process stays one under it, seen given the count.
     """
     times = np.cumsum(rng.gamma(shape=burstiness, scale=1.0 / (rate * burstiness), size=n))
-    return times * (n / rate / times[-1])
+    return times * (np.broadcast_to(1.0 / rate, n).sum() / times[-1])
 
 
 def peak_concurrency(starts: Sequence[float], ends: Sequence[float]) -> int:

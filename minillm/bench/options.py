@@ -77,6 +77,27 @@ def parse_extra_body(text: str | None) -> dict[str, Any]:
     return body
 
 
+def check_load(
+    request_rate: float, burstiness: float, ramp_up_strategy: str | None, start_rps: float | None, end_rps: float | None
+) -> None:
+    """Raises ConfigError for rates at which nothing, or not what was asked, could be sent."""
+    if math.isnan(request_rate) or request_rate <= 0:
+        raise ConfigError(f"--request-rate {request_rate:g}: must be above 0; inf sends everything at once")
+    if not 0 < burstiness < math.inf:
+        raise ConfigError(f"--burstiness {burstiness:g}: must be above 0 and finite; 1 is Poisson")
+    if len({ramp_up_strategy is None, start_rps is None, end_rps is None}) > 1:
+        raise ConfigError("--ramp-up-strategy, --ramp-up-start-rps and --ramp-up-end-rps go together; give all three or none")
+    if ramp_up_strategy is None:
+        return
+    if not 0 < start_rps <= end_rps < math.inf:
+        raise ConfigError(
+            f"--ramp-up-start-rps {start_rps:g} --ramp-up-end-rps {end_rps:g}: both must be above 0 and finite, and the end "
+            "no lower than the start"
+        )
+    if request_rate != math.inf:
+        raise ConfigError("--request-rate and --ramp-up-strategy exclude each other; leave one out")
+
+
 def _number(text: str) -> float:
     try:
         return float(text)

@@ -107,6 +107,7 @@ def table(result: dict[str, Any]) -> str:
         _row("Loop:", result["loop"]),
         *([_row("Maximum request concurrency:", result["max_concurrency"])] if result["max_concurrency"] else []),
         *([_row("Request rate configured (RPS):", result["request_rate"])] if result["request_rate"] != "inf" else []),
+        *([_row("Request rate ramp-up (RPS):", _ramp(result))] if "ramp_up_strategy" in result else []),
         _row("Benchmark duration (s):", result["duration"]),
         _row("Total input tokens:", result["total_input_tokens"]),
         _row("Total generated tokens:", result["total_output_tokens"]),
@@ -129,6 +130,10 @@ def table(result: dict[str, Any]) -> str:
 def _statistics(result: dict[str, Any], metric: str, label: str) -> list[str]:
     names = [name.removesuffix(f"_{metric}_ms") for name in result if re.fullmatch(rf"(mean|median|p[\d.]+)_{metric}_ms", name)]
     return [_row(f"{name.capitalize()} {label} (ms):", result[f"{name}_{metric}_ms"]) for name in names]
+
+
+def _ramp(result: dict[str, Any]) -> str:
+    return f"{result['ramp_up_start_rps']:g} to {result['ramp_up_end_rps']:g}, {result['ramp_up_strategy']}"
 
 
 def _row(label: str, value: Any) -> str:
@@ -159,7 +164,10 @@ def save(result: dict[str, Any], folder: str | None, filename: str | None) -> Pa
 def _default_name(result: dict[str, Any]) -> str:
     concurrency = f"-concurrency{result['max_concurrency']}" if result["max_concurrency"] else ""
     model = Path(str(result["model_id"])).name
-    return f"{result['backend']}-{result['request_rate']}qps{concurrency}-{model}-{result['date']}.json"
+    rate = f"{result['request_rate']}qps"
+    if "ramp_up_strategy" in result:
+        rate = f"ramp-up-{result['ramp_up_strategy']}-{result['ramp_up_start_rps']:g}qps-{result['ramp_up_end_rps']:g}qps"
+    return f"{result['backend']}-{rate}{concurrency}-{model}-{result['date']}.json"
 
 
 def rate_name(rate: float) -> float | str:

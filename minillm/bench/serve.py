@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,9 +18,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from minillm.bench.client import ENDPOINTS, ApiClient, BenchError
 from minillm.bench.datasets import Sample, custom_samples, random_samples
 from minillm.bench.load import LoopLag, Record, closed_loop, open_loop
-from minillm.bench.metrics import poisson_arrivals
+from minillm.bench.metrics import poisson_arrivals, ramp_up
 from minillm.bench.report import METRICS, details, rate_name, results
+from minillm.bench.sharegpt import ShareGPT
 from minillm.bench.stream import BadAnswer
+from minillm.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,12 @@ class ServeOptions:
     random_output_len: int = 64
     random_range_ratio: float = 0.0
     random_prefix_len: int = 0
+    sharegpt_output_len: int | None = None
     output_len: int | None = None
     request_rate: float = math.inf  # requests a second
+    ramp_up_strategy: str | None = None  # linear or exponential: the rate changes from start to end, and request_rate is inf
+    ramp_up_start_rps: float | None = None
+    ramp_up_end_rps: float | None = None
     burstiness: float = 1.0
     max_concurrency: int | None = None
     num_warmups: int = 0
@@ -58,7 +65,14 @@ class ServeOptions:
     @property
     def is_closed(self) -> bool:
         """No rate but a concurrency: users who wait for their answer before they ask again."""
-        return math.isinf(self.request_rate) and self.max_concurrency is not None
+        return self.rates is None and self.max_concurrency is not None
+
+    @property
+    def rates(self) -> float | np.ndarray | None:
+        """Requests a second: one rate, or under a ramp one for each request; None: all at once."""
+        if self.ramp_up_strategy is not None:
+            return ramp_up(self.num_prompts, self.ramp_up_strategy, self.ramp_up_start_rps, self.ramp_up_end_rps)
+        return None if math.isinf(self.request_rate) else self.request_rate
 
     @property
     def loop(self) -> str:
@@ -95,6 +109,7 @@ async def run_async(options: ServeOptions) -> tuple[dict[str, Any], list[Record]
 
 
 def _head(options: ServeOptions, model: str | None, tokenizer_id: str | None) -> dict[str, Any]:
+    ramp = {name: getattr(options, name) for name in ("ramp_up_strategy", "ramp_up_start_rps", "ramp_up_end_rps")}
     return {
         "date": datetime.now().strftime("%Y%m%d-%H%M%S"),
         "backend": options.backend,
@@ -102,6 +117,7 @@ def _head(options: ServeOptions, model: str | None, tokenizer_id: str | None) ->
         "tokenizer_id": tokenizer_id,
         "num_prompts": options.num_prompts,
         "request_rate": rate_name(options.request_rate),
+        **(ramp if options.ramp_up_strategy is not None else {}),
         "burstiness": options.burstiness,
         "max_concurrency": options.max_concurrency,
         "loop": options.loop,
@@ -120,19 +136,27 @@ def workload(options: ServeOptions, tokenizer) -> tuple[list[Sample], list[Sampl
     that another rate asks the same prompts and another number of warm-ups changes nothing measured."""
     prompts, warmups, arrivals = (np.random.default_rng([options.seed, i]) for i in range(3))
     times = np.zeros(options.num_prompts)
-    if math.isfinite(options.request_rate):
-        times = poisson_arrivals(options.num_prompts, options.request_rate, arrivals, options.burstiness)
+    if options.rates is not None:
+        times = poisson_arrivals(options.num_prompts, options.rates, arrivals, options.burstiness)
     num_warmups = max(1, options.num_warmups)  # one at least serves as the ready check
-    return _samples(options, options.num_prompts, prompts, tokenizer), _samples(options, num_warmups, warmups, tokenizer), times
+    sample = _sampler(options, tokenizer)
+    return sample(options.num_prompts, prompts), sample(num_warmups, warmups), times
 
 
-def _samples(options: ServeOptions, n: int, rng: np.random.Generator, tokenizer) -> list[Sample]:
+def _sampler(options: ServeOptions, tokenizer) -> Callable[[int, np.random.Generator], list[Sample]]:
+    if options.dataset_name == "sharegpt":
+        if tokenizer is None:
+            raise ConfigError(
+                "--dataset-name sharegpt counts tokens, and this server's tokenizer is not on this machine; name one with "
+                "--tokenizer"
+            )
+        given = options.output_len or options.sharegpt_output_len
+        return ShareGPT(options.dataset_path, tokenizer, given).sample
     if options.dataset_name == "custom":
-        return custom_samples(options.dataset_path, n, options.output_len, rng)
-    output_len = options.random_output_len if options.output_len is None else options.output_len
-    return random_samples(
-        n, options.random_input_len, output_len, rng, options.random_range_ratio, options.random_prefix_len, tokenizer
-    )
+        return lambda n, rng: custom_samples(options.dataset_path, n, options.output_len, rng)
+    output_len = options.output_len or options.random_output_len
+    ratio, prefix_len = options.random_range_ratio, options.random_prefix_len
+    return lambda n, rng: random_samples(n, options.random_input_len, output_len, rng, ratio, prefix_len, tokenizer)
 
 
 async def _warm_up(client: ApiClient, samples: list[Sample], options: ServeOptions) -> None:

@@ -3,12 +3,14 @@
 A graph replays the same kernels on the same addresses. So inputs live in buffers that are filled before each replay, and a
 shape that changes needs a graph of its own: one for each batch size and width of the block table, both in powers of two.
 
-Written from the CUDA graphs interface of torch and **not run on a GPU yet**: the dispatch is tested on a CPU, with the
+Written from the CUDA graphs interface of torch and **not run on a GPU yet**: what is around it is tested on a CPU, with the
 capture replaced by a plain call.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,9 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from minillm.compiled.dispatch import Bucket
+from minillm.compiled.dispatch import Bucket, CompiledDecoder, default_buckets
 from minillm.compiled.graph import DecodeGraph, HeadGraph
+from minillm.config import EngineConfig
 from minillm.model.decoder import Decoder
+
+log = logging.getLogger("minillm")
 
 LONGEST = 2048  # tokens: the graph's attention writes its products to memory, and longer contexts are better off eager
 Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
@@ -33,25 +38,51 @@ class _Recorded:
     replay: Callable[[], None]
 
 
-def record(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Capture `run`, whose tensors must stay where they are. Returns what replays it, and the tensor that then holds its result.
+class Recorder:
+    """Captures on the current device, all graphs in one pool of memory: they never run at the same time."""
 
-    It runs first on a side stream: libraries allocate workspaces at their first call, which a capture must not contain.
-    """
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        output = run()
-    return graph.replay, output
+    def __init__(self):
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """Capture `run`, whose tensors must stay where they are. Returns what replays it, and the tensor that then holds its
+        result, until another graph is replayed.
+
+        It runs first on a side stream: libraries allocate workspaces at their first call, which a capture must not contain.
+        """
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            output = run()
+        return graph.replay, output
+
+
+def captured(
+    config: EngineConfig, decoder: Decoder, kv_cache: list[Tensor], max_model_len: int, capture: Capture | None = None
+) -> Decoder | CompiledDecoder:
+    """The decoder with its decode steps as CUDA graphs; as it is where they are not wanted or the capture fails. The log says
+    which. kv_cache: as capture_buckets'. capture: None: a new Recorder."""
+    if config.enforce_eager or config.kv != "paged" or config.attention != "sdpa":
+        return decoder
+    sizes, started = default_buckets(config.max_num_seqs), time.perf_counter()
+    try:
+        buckets = capture_buckets(decoder, kv_cache, sizes, max_model_len, capture or Recorder())
+    except RuntimeError as e:  # what torch raises for a failed capture, and for memory that ran out in one
+        cause = next(iter(str(e).splitlines()), "") or type(e).__name__
+        log.warning("running eager: capturing decode steps as CUDA graphs failed (%s); --enforce-eager skips the attempt", cause)
+        return decoder
+    numbers = ", ".join(map(str, sizes))
+    log.info("captured decode steps as CUDA graphs for batch sizes %s in %.1f s", numbers, time.perf_counter() - started)
+    return CompiledDecoder(decoder, buckets)
 
 
 @torch.inference_mode()
 def capture_buckets(
-    decoder: Decoder, kv_cache: list[Tensor], sizes: list[int], max_model_len: int, capture: Capture = record
+    decoder: Decoder, kv_cache: list[Tensor], sizes: list[int], max_model_len: int, capture: Capture
 ) -> dict[int, Bucket]:
     """For CompiledDecoder: graphs for each batch size, over block tables of 2, 4, 8, … blocks, up to max_model_len or LONGEST.
 

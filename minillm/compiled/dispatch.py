@@ -1,10 +1,10 @@
-"""Decode steps through compiled graphs, everything else through the decoder itself."""
+"""Decode steps through compiled graphs, prompts through compiled layers, what is not compiled through the decoder itself."""
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,11 +14,19 @@ from torch import Tensor
 
 from minillm.attention.base import AttentionMetadata
 from minillm.compiled.key import graphs_folder
+from minillm.compiled.prefill import HALVES, Prefill
 from minillm.config import EngineConfig
 from minillm.model.checkpoints.cache import read_manifest
 from minillm.model.decoder import Decoder
 
 log = logging.getLogger("minillm")
+
+BUCKETS = (1, 4, 8, 16, 32)
+
+
+def default_buckets(max_num_seqs: int) -> list[int]:
+    """BUCKETS below max_num_seqs, and max_num_seqs itself unless it is larger than all of them."""
+    return sorted({min(b, max_num_seqs) for b in BUCKETS})
 
 
 @dataclass(frozen=True)
@@ -32,10 +40,11 @@ class Bucket:
 
 class CompiledDecoder:
     """A Decoder to whoever calls it. Decodes run in the smallest bucket that holds them, padded; more than the largest
-    bucket holds run in several calls. Prompts, and the prompts of a mixed step, run eagerly."""
+    bucket holds run in several calls. Prompts run through `prefill`, which takes what Decoder.forward takes."""
 
-    def __init__(self, decoder: Decoder, buckets: Mapping[int, Bucket]):
-        self.decoder, self.buckets = decoder, dict(sorted(buckets.items()))
+    def __init__(self, decoder: Decoder, buckets: Mapping[int, Bucket], prefill: Callable[..., Tensor] | None = None):
+        """prefill: None: the decoder itself."""
+        self.decoder, self.buckets, self.prefill = decoder, dict(sorted(buckets.items())), prefill or decoder
         self.config, self.dtype, self.device = decoder.config, decoder.dtype, decoder.device
         self._largest = max(self.buckets)
         self._max_width = self.buckets[self._largest].max_width
@@ -48,7 +57,7 @@ class CompiledDecoder:
         # Prompts before decodes: a request admitted in this step may share blocks that a prompt of this step is only now
         # filling, and have a single token of its own left to compute. (See Scheduler: the reverse cannot happen.)
         if first < len(token_ids):
-            prompts = [self.decoder(token_ids[first:], positions[first:], kv_cache, without_decodes(meta))]
+            prompts = [self.prefill(token_ids[first:], positions[first:], kv_cache, without_decodes(meta))]
         for start in range(0, first, self._largest):
             rows = slice(start, min(start + self._largest, first))
             decodes.append(self._decode(token_ids[rows], positions[rows], kv_cache, meta, rows))
@@ -102,7 +111,8 @@ def without_decodes(meta: AttentionMetadata) -> AttentionMetadata:
 
 def find(config: EngineConfig, decoder: Decoder) -> Decoder | CompiledDecoder:
     """The decoder with whatever has been compiled for it, or as it is; one line in the log says which. Never compiles."""
-    if config.enforce_eager or config.kv != "paged" or decoder.device.type != "cpu":
+    # graphs bring their own attention; another backend than the default was asked for to be used
+    if config.enforce_eager or config.kv != "paged" or config.attention != "sdpa" or decoder.device.type != "cpu":
         return decoder
     folder = graphs_folder(config, decoder)
     found = sorted(int(p.name.removeprefix("batch-")) for p in folder.glob("batch-*") if read_manifest(p))
@@ -111,14 +121,16 @@ def find(config: EngineConfig, decoder: Decoder) -> Decoder | CompiledDecoder:
         return decoder
     largest_needed = next((b for b in found if b >= config.max_num_seqs), found[-1])
     wanted = [b for b in found if b <= largest_needed]
-    buckets = {b: _load(folder / f"batch-{b}") for b in wanted}
-    log.info("compiled decode for batch sizes %s", ", ".join(map(str, wanted)))
-    return CompiledDecoder(decoder, buckets)
+    buckets = {b: Bucket(*_load(folder / f"batch-{b}", ("decode", "head"))) for b in wanted}
+    prefill = None
+    if read_manifest(folder / "prefill"):
+        prefill = Prefill(decoder, *_load(folder / "prefill", HALVES))
+    log.info("compiled decode for batch sizes %s; prompts %s", ", ".join(map(str, wanted)), "compiled" if prefill else "eager")
+    return CompiledDecoder(decoder, buckets, prefill)
 
 
-def _load(folder: Path) -> Bucket:
-    decode, head = (torch._inductor.aoti_load_package(str(folder / f"{name}.pt2")) for name in ("decode", "head"))
-    return Bucket(decode, head)
+def _load(folder: Path, names: Sequence[str]) -> list[Callable]:
+    return [torch._inductor.aoti_load_package(str(folder / f"{name}.pt2")) for name in names]
 
 
 def _say_how_to_get_it() -> None:

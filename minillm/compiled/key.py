@@ -18,6 +18,7 @@ from minillm.model.decoder import Decoder
 SOURCES = (  # of what ends up in a graph
     "compiled/graph.py",
     "compiled/build.py",
+    "compiled/prefill.py",
     "kv/storage.py",
     "model/decoder.py",
     "model/linear.py",

@@ -59,8 +59,11 @@ class BlockPool:
 
         The last block goes first to the free list: a prefix is useful without its end, an end is useless without its
         prefix. Blocks without a name hold nothing that could be found, so they are the next to be handed out.
+        Raises ValueError for a block that nobody holds: a second release would give it to two requests.
         """
         for block in reversed(blocks):
+            if self._references[block] == 0:
+                raise ValueError(f"block {block} is released and nobody holds it: some request was freed twice")
             self._references[block] -= 1
             if self._references[block] == 0:
                 self._free[block] = None

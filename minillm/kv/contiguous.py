@@ -13,7 +13,9 @@ from minillm.request import Request
 
 
 class ContiguousKV:
-    """num_blocks rows; a row is a block, so `block_size` is max_model_len and each request has exactly one."""
+    """num_blocks rows; a row is a block, so `block_size` is max_model_len and each request has exactly one.
+
+    num_blocks and block_size are at least 1."""
 
     def __init__(
         self, config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device | str = "cpu"

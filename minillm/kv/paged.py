@@ -5,11 +5,13 @@ Kwon et al., "Efficient Memory Management for Large Language Model Serving with 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from minillm.config import ModelConfig
 from minillm.kv.blocks import BlockPool
-from minillm.kv.prefix_hash import BlockHash, block_hash, root_hash
+from minillm.kv.prefix import block_names, match_prefix
 from minillm.kv.storage import allocate_layers
 from minillm.request import Request
 
@@ -23,20 +25,25 @@ class PagedKV:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
         enable_prefix_caching: bool = True,
+        make_pool: Callable[[int], BlockPool] = BlockPool,
+        find_prefix: Callable[[Request, int, BlockPool], list[int]] = match_prefix,
     ):
+        """make_pool, find_prefix: the parts kv.blocks and kv.prefix."""
         self.num_blocks, self.block_size, self.enable_prefix_caching = num_blocks, block_size, enable_prefix_caching
         self.layers = allocate_layers(config, num_blocks, block_size, dtype, device)
-        self.pool = BlockPool(num_blocks)
+        self.pool = make_pool(num_blocks)
+        self._find_prefix = find_prefix
         self._held: dict[str, Request] = {}
 
     def start(self, request: Request, keep_free: int = 0) -> bool:
-        found = self.pool.find(self._reusable(request))
+        reuse = self.enable_prefix_caching and not request.skip_prefix_cache
+        found = self._find_prefix(request, self.block_size, self.pool) if reuse else []
         needed = self._blocks_for(request.num_tokens) - len(found) + self.pool.num_unheld(found)
         if needed + keep_free > self.pool.num_free:
             return False
         self.pool.hold(found)
         self._held[request.request_id] = request
-        request.block_ids = found
+        request.block_ids = list(found)  # it will grow; whoever found it may keep its list
         request.num_computed_tokens = len(found) * self.block_size
         return True
 
@@ -53,7 +60,7 @@ class PagedKV:
             return
         first, end = (n // self.block_size for n in (request.num_computed_tokens, request.num_computed_tokens + num_new_tokens))
         if first < end:
-            names = self._names(request, end)
+            names = block_names(request, self.block_size, end)
             for i in range(first, end):
                 self.pool.name(request.block_ids[i], names[i])
 
@@ -84,19 +91,3 @@ class PagedKV:
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
-
-    def _reusable(self, request: Request) -> list[BlockHash]:
-        """Names of the full blocks that may be taken from others. The last known token is always computed anew: its logits
-        choose the next one, and they are not in the cache."""
-        if not self.enable_prefix_caching or request.skip_prefix_cache:
-            return []
-        return self._names(request, (request.num_tokens - 1) // self.block_size)
-
-    def _names(self, request: Request, count: int) -> list[BlockHash]:
-        """The names of the request's first `count` full blocks; each is computed once in a request's life."""
-        names, size = request.block_hashes, self.block_size
-        while len(names) < count:
-            start = len(names) * size
-            parent = names[-1] if names else root_hash(request.cache_salt)
-            names.append(block_hash(parent, request.token_ids[start : start + size]))
-        return names[:count]

@@ -11,7 +11,7 @@ from torch.nn.utils import skip_init
 from minillm.attention.base import Attend, AttentionBackend, AttentionMetadata
 from minillm.config import ModelConfig
 from minillm.model.linear import Linear, LinearMethod, Rows, Unquantized
-from minillm.model.ops import rms_norm, rope, rope_cos_sin, rope_frequencies, silu_mul
+from minillm.model.ops import Ops, rope_cos_sin, rope_frequencies
 from minillm.model.weights import copy_weights
 
 
@@ -28,16 +28,17 @@ class Decoder(nn.Module):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         linear_method: LinearMethod | None = None,
+        ops: Ops | None = None,
     ):
-        """linear_method: how every matrix but the embedding is stored; None: unquantized."""
+        """linear_method: how every matrix but the embedding is stored; None: unquantized. ops: None: the reference operators."""
         super().__init__()
         self.config = config
         self.attention = attention
         factory = {"dtype": dtype, "device": device}
-        method = linear_method or Unquantized()
+        method, ops = linear_method or Unquantized(), ops or Ops()
         self.embed_tokens = skip_init(nn.Embedding, config.vocab_size, config.hidden_size, **factory)
-        self.layers = nn.ModuleList(DecoderLayer(config, method, factory) for _ in range(config.num_layers))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, factory)
+        self.layers = nn.ModuleList(DecoderLayer(config, method, factory, ops) for _ in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, factory, ops)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, False, method, factory)
         self._shares_embedding = config.tie_word_embeddings and isinstance(method, Unquantized)
         if self._shares_embedding:
@@ -93,28 +94,34 @@ class Decoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    def __init__(self, config: ModelConfig, method: LinearMethod, factory: dict):
+    def __init__(self, config: ModelConfig, method: LinearMethod, factory: dict, ops: Ops | None = None):
         super().__init__()
-        c = config
+        c, self.ops = config, ops or Ops()
         self.head_dim, self.heads = c.head_dim, [c.num_heads, c.num_kv_heads, c.num_kv_heads]
-        self.input_norm = RMSNorm(c.hidden_size, c.rms_norm_eps, factory)
+        self.input_norm = RMSNorm(c.hidden_size, c.rms_norm_eps, factory, self.ops)
         self.qkv_proj = Linear(c.hidden_size, sum(self.heads) * c.head_dim, c.qkv_bias, method, factory)
-        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps, factory) if c.qk_norm else nn.Identity()
-        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps, factory) if c.qk_norm else nn.Identity()
+        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps, factory, self.ops) if c.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps, factory, self.ops) if c.qk_norm else nn.Identity()
         self.o_proj = Linear(c.num_heads * c.head_dim, c.hidden_size, c.o_bias, method, factory)
-        self.mlp_norm = RMSNorm(c.hidden_size, c.rms_norm_eps, factory)
+        self.mlp_norm = RMSNorm(c.hidden_size, c.rms_norm_eps, factory, self.ops)
         self.gate_up_proj = Linear(c.hidden_size, 2 * c.intermediate_size, c.mlp_bias, method, factory)
         self.down_proj = Linear(c.intermediate_size, c.hidden_size, c.mlp_bias, method, factory)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend, cache: Tensor) -> Tensor:
         """x [T, hidden_size] to the same shape."""
-        q, k, v = self.qkv_proj(self.input_norm(x)).unflatten(-1, (-1, self.head_dim)).split(self.heads, dim=1)
-        q = rope(self.q_norm(q), cos, sin)
-        k = rope(self.k_norm(k), cos, sin)
-        x = x + self.o_proj(attend(q, k, v, cache).flatten(1))
+        q, k, v = self.before_attention(x, cos, sin)
+        return self.after_attention(x, attend(q, k, v, cache))
 
+    def before_attention(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [T, num_heads, head_dim]; keys and values [T, num_kv_heads, head_dim]."""
+        q, k, v = self.qkv_proj(self.input_norm(x)).unflatten(-1, (-1, self.head_dim)).split(self.heads, dim=1)
+        return self.ops.rope(self.q_norm(q), cos, sin), self.ops.rope(self.k_norm(k), cos, sin), v
+
+    def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
+        """x, what the layer began with, and attention's [T, num_heads, head_dim] to what the layer returns."""
+        x = x + self.o_proj(attended.flatten(1))
         gate, up = self.gate_up_proj(self.mlp_norm(x)).chunk(2, dim=-1)
-        return x + self.down_proj(silu_mul(gate, up))
+        return x + self.down_proj(self.ops.swiglu(gate, up))
 
     def checkpoint_tensors(self) -> dict[str, Tensor | Rows]:
         """As Decoder's, below `model.layers.N.`; the fused projections appear as the parts a checkpoint stores."""
@@ -142,10 +149,10 @@ class DecoderLayer(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    def __init__(self, size: int, eps: float, factory: dict):
+    def __init__(self, size: int, eps: float, factory: dict, ops: Ops):
         super().__init__()
-        self.eps = eps
+        self.eps, self.ops = eps, ops
         self.weight = nn.Parameter(torch.empty(size, **factory))
 
     def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight, self.eps)
+        return self.ops.rms_norm(x, self.weight, self.eps)

@@ -22,6 +22,10 @@ class LinearMethod(Protocol):
         """x [T, K] to x·Wᵀ + bias [T, N], reading what `pack` left on the layer."""
         ...
 
+    def dense(self, layer: Linear) -> Tensor:
+        """W [N, K] in the model's dtype: the layer's own memory where it is stored so, else written out."""
+        ...
+
 
 class Unquantized:
     """The weight as it was loaded."""
@@ -31,6 +35,9 @@ class Unquantized:
 
     def apply(self, x: Tensor, layer: Linear) -> Tensor:
         return F.linear(x, layer.weight, layer.bias)
+
+    def dense(self, layer: Linear) -> Tensor:
+        return layer.weight
 
 
 class Linear(nn.Module):

@@ -7,6 +7,8 @@ and roundings happen where transformers rounds, so that bfloat16 results stay co
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -90,14 +92,20 @@ def gqa_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, sliding_window:
     return out.reshape(q.shape).to(q.dtype)
 
 
-def silu_mul(gate: Tensor, up: Tensor) -> Tensor:
-    """silu(gate) * up, elementwise, silu(x) = x / (1 + exp(-x)). Equal shapes; returns the same shape and dtype."""
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up, elementwise, where silu(x) = x / (1 + exp(-x)): what a gated feed-forward layer does between its
+    first two matrices and its last, w_down(swiglu(w_gate(x), w_up(x))) (Shazeer 2020, arXiv 2002.05202, eq. 6).
+
+    gate, up [..., I] of one shape and dtype; returns the same.
+    """
     return F.silu(gate) * up
 
 
-def swiglu(x: Tensor, w_gate: Tensor, w_up: Tensor, w_down: Tensor) -> Tensor:
-    """The gated feed-forward layer: (silu(x·w_gateᵀ) * (x·w_upᵀ))·w_downᵀ (Shazeer 2020, arXiv 2002.05202, eq. 6).
+@dataclass(frozen=True)
+class Ops:
+    """The operators a decoder calls, each of which may be replaced: the parts `ops.<name>` of minillm.parts. gqa_attention is
+    not among them, because what a decoder calls is an attention backend; TorchAttention calls it."""
 
-    x [..., H]; w_gate, w_up [I, H]; w_down [H, I]; returns [..., H].
-    """
-    return F.linear(silu_mul(F.linear(x, w_gate), F.linear(x, w_up)), w_down)
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor] = rms_norm
+    rope: Callable[[Tensor, Tensor, Tensor], Tensor] = rope
+    swiglu: Callable[[Tensor, Tensor], Tensor] = swiglu

@@ -33,6 +33,9 @@ class Int8Linear:
             out = torch.ops.aten._weight_int8pack_mm(x, layer.qweight, layer.scale)
         return out if layer.bias is None else out + layer.bias
 
+    def dense(self, layer: Linear) -> Tensor:
+        return layer.qweight.to(layer.scale.dtype) * layer.scale[:, None]
+
 
 class Int4Linear:
     """int4 with a scale and a zero point for each group of inputs: with bf16 scales and groups of 32, 5 bits a weight."""
@@ -51,9 +54,17 @@ class Int4Linear:
         }
 
     def apply(self, x: Tensor, layer: Linear) -> Tensor:
-        out = torch.ops.aten._weight_int4pack_mm_for_cpu(x.contiguous(), layer.qweight, self.group_size, layer.scale_and_zero)
-        out = out[:, : layer.out_features]
+        out = self._product(x.contiguous(), layer)
         return out if layer.bias is None else out + layer.bias
+
+    def dense(self, layer: Linear) -> Tensor:
+        # how the integers are packed differs from processor to processor; the product with the identity does not
+        identity = torch.eye(layer.in_features, dtype=layer.scale_and_zero.dtype)
+        return self._product(identity, layer).T.contiguous()
+
+    def _product(self, x: Tensor, layer: Linear) -> Tensor:
+        out = torch.ops.aten._weight_int4pack_mm_for_cpu(x, layer.qweight, self.group_size, layer.scale_and_zero)
+        return out[:, : layer.out_features]
 
 
 def make_linear_method(

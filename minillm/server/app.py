@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -22,11 +23,12 @@ def build_app(
     served_model_name: str | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
     api_key: str | None = None,
+    own_parts: Sequence[str] = (),
 ) -> FastAPI:
     """The application starts the engine's thread when it starts and stops it when it stops.
 
     served_model_name: what clients call the model; None: the engine's own name for it. api_key: what clients must send,
-    see ApiKey; None: everybody may use the server.
+    see ApiKey; None: everybody may use the server. own_parts: names of parts that are the user's own, for /health to show.
     """
 
     @asynccontextmanager
@@ -37,7 +39,7 @@ def build_app(
 
     # FastAPI's own documentation pages load scripts from a CDN, so they are off
     app = FastAPI(title="minillm", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.serving = Serving(async_engine, served_model_name or async_engine.engine.model_name)
+    app.state.serving = Serving(async_engine, served_model_name or async_engine.engine.model_name, tuple(own_parts))
     app.state.metrics = Metrics(async_engine, app.state.serving.model_name)
     async_engine.observers.append(app.state.metrics)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)

@@ -27,12 +27,13 @@ async def chat_completions(
 ):
     serving.check_model(body.model)
     params = body.sampling_params()
-    prompt = await run_in_threadpool(_encode, serving, body)
     head = response_head("chatcmpl", "chat.completion", serving, body.request_id)
     try:
+        prompt = await run_in_threadpool(_encode, serving, body)
         generation = Generation(serving, [prompt], params, body)
     except RequestError as e:  # the engine knows prompts, this endpoint's clients know messages
-        raise RequestError(str(e), "messages" if e.param == "prompt" else e.param) from e
+        e.param = "messages" if e.param == "prompt" else e.param
+        raise
     if body.stream:
         chunks = _chunks(generation, head | {"object": "chat.completion.chunk"}, body, serving)
         return EventStream(chunks, generation.aclose)
@@ -45,7 +46,8 @@ async def chat_completions(
 
 def _encode(serving: Serving, body: ChatCompletionRequest) -> list[int]:
     messages = [message.model_dump() for message in body.messages]
-    return serving.tokenizer.encode_chat(messages, **(body.chat_template_kwargs or {}))
+    text = serving.tokenizer.apply_chat_template(messages, **(body.chat_template_kwargs or {}))
+    return serving.encode(text, add_special_tokens=False)  # a template writes its own BOS
 
 
 def _choice(index: int, answer: Answer, body: ChatCompletionRequest, serving: Serving) -> dict:

@@ -39,7 +39,7 @@ async def completions(
 
 
 def _encode(serving: Serving, body: CompletionRequest) -> list[list[int]]:
-    return [serving.tokenizer.encode(p) if isinstance(p, str) else p for p in body.prompt]
+    return [serving.encode(p) if isinstance(p, str) else p for p in body.prompt]
 
 
 class _Choice:

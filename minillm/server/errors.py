@@ -51,7 +51,7 @@ def as_error_body(error: Exception) -> tuple[int, dict]:
     if isinstance(error, ApiError):
         return error.status, error_body(error.status, str(error), error.param, error.code)
     if isinstance(error, RequestError):
-        return 400, error_body(400, str(error), error.param)
+        return 400, error_body(400, str(error), error.param, error.code)
     if isinstance(error, QueueFullError):
         return 429, error_body(429, str(error), code="queue_full")
     if isinstance(error, ShuttingDownError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
-from minillm.errors import EngineDeadError, RequestError
+from minillm.errors import BadLogitsError, EngineDeadError, RequestError
 from minillm.request import FinishReason, RequestOutput, SamplingParams, TokenLogprob
 from minillm.server.errors import ClientGone
 from minillm.server.schema import GenerationRequest
@@ -63,7 +63,8 @@ class Generation:
         return choice // self._params.n
 
     async def outputs(self) -> AsyncIterator[tuple[int, RequestOutput]]:
-        """(choice, delta) as the engine produces them, the choices interleaved. Raises EngineDeadError when it stops early."""
+        """(choice, delta) as the engine produces them, the choices interleaved. Raises BadLogitsError for a
+        choice that failed, EngineDeadError when the engine stops early."""
         queue: asyncio.Queue = asyncio.Queue()
         self._pumps = [asyncio.create_task(self._pump(i, s, queue)) for i, s in enumerate(self._streams)]
         running = len(self._pumps)
@@ -75,6 +76,8 @@ class Generation:
             if isinstance(item, Exception):
                 raise item
             prompt, output = item
+            if output.finish_reason is FinishReason.ERROR:
+                raise BadLogitsError
             choice = prompt * self._params.n + output.index
             if output.finish_reason is FinishReason.ABORT:
                 break

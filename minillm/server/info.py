@@ -42,7 +42,7 @@ async def health(serving: ServingDep):
         return JSONResponse({"status": "dead", "reason": str(serving.engine.error)}, status_code=503)
     if serving.engine.is_draining:
         return JSONResponse({"status": "shutting down", **serving.engine.stats()}, status_code=503)
-    return {"status": "ok", "model": serving.model_name, **serving.engine.stats()}
+    return {"status": "ok", "model": serving.model_name, "own_parts": serving.own_parts, **serving.engine.stats()}
 
 
 @router.get("/version")

@@ -134,6 +134,9 @@ class Metrics:
     def on_step(self, outputs: list[tuple[engine_request.Request, RequestOutput]]) -> None:
         step_tokens = 0
         for request, output in outputs:
+            if output.finish_reason is FinishReason.ERROR:  # got no token in this step
+                self._end_early(request, FinishReason.ERROR)
+                continue
             step_tokens += len(output.token_ids)
             progress = self._progress.get(request.request_id)
             if progress is None:
@@ -150,8 +153,11 @@ class Metrics:
             self._observe("iteration_tokens_total", step_tokens)
 
     def on_abort(self, request: engine_request.Request) -> None:
+        self._end_early(request, FinishReason.ABORT)
+
+    def _end_early(self, request: engine_request.Request, reason: FinishReason) -> None:
         self._book_preemptions(request, self._progress.pop(request.request_id, _Progress(0.0)))
-        self._ended[FinishReason.ABORT].inc()
+        self._ended[reason].inc()
 
     def _begin(self, request: engine_request.Request) -> _Progress:
         """Its first token is there."""

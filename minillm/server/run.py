@@ -13,6 +13,7 @@ from contextlib import suppress
 import uvicorn
 
 from minillm.errors import ConfigError
+from minillm.server.hosts import LoopbackHosts, is_loopback
 from minillm.server.limits import SHUTDOWN_TIMEOUT_S
 
 log = logging.getLogger("minillm")
@@ -102,10 +103,13 @@ def serve(
     on_ready: Callable[[], None] = lambda: None,
     shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Raises ConfigError if another process began to listen on the port meanwhile."""
+    """Serve until SIGINT or SIGTERM; on a loopback address, only what is asked for by a loopback name. Raises ConfigError if
+    another process began to listen on the port meanwhile."""
     try:
         sock.listen()
     except OSError as e:
         raise _cannot_listen(*sock.getsockname()[:2], e) from e
+    if is_loopback(sock.getsockname()[0]):
+        app.add_middleware(LoopbackHosts)
     with suppress(KeyboardInterrupt):  # uvicorn has shut down in good order by then, and passes the signal on
         Server(app, on_ready, shutdown_timeout_s).run(sockets=[sock])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from minillm.async_engine import AsyncEngine
-from minillm.errors import RequestError
+from minillm.errors import ContextLengthError, RequestError
 from minillm.server.errors import ApiError
 
 
@@ -19,6 +19,7 @@ class Serving:
 
     engine: AsyncEngine
     model_name: str
+    own_parts: tuple[str, ...] = ()  # names of the parts that are not minillm's, see minillm.mine
     started: int = field(default_factory=lambda: int(time.time()))  # Unix time, seconds
 
     @property
@@ -34,6 +35,19 @@ class Serving:
             raise ApiError(
                 404, f"model {name!r} is not served here; this server has {self.model_name!r}", "model", "model_not_found"
             )
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a prompt. Raises ContextLengthError at once for a text that has too many tokens whatever they are: to
+        tokenize a megabyte takes a second."""
+        if len(text) > self.max_model_len and (most := self.tokenizer.most_bytes_per_token) is not None:
+            num_bytes = len(text.encode("utf-8", "surrogatepass"))
+            if num_bytes > most * self.max_model_len:
+                raise ContextLengthError(
+                    f"the prompt has {num_bytes:,} bytes; this model's context holds {self.max_model_len} tokens of at most "
+                    f"{most} bytes each. Shorten the prompt or raise --max-model-len",
+                    param="prompt",
+                )
+        return self.tokenizer.encode(text, add_special_tokens)
 
     def check_priority(self, priority: int) -> None:
         if priority and self.engine.engine.config.scheduling_policy != "priority":

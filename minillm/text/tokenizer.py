@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import tokenizers
 
 from minillm.errors import RequestError
 from minillm.text.chat import ChatTemplate
+from minillm.text.longest_token import most_bytes_per_token
 from minillm.text.token_bytes import TokenBytes
 from minillm.text.tokenizer_files import read_tokenizer_files
+
+LONG_TEXT = 10_000  # characters; a few milliseconds
 
 
 class Tokenizer:
@@ -46,6 +50,8 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as e:
             raise RequestError(f"the text holds half a surrogate pair, {text[e.start]!r}, at character {e.start}") from e
+        if len(text) > LONG_TEXT:  # of the library's functions only those for batches let other threads run meanwhile
+            return self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
@@ -68,6 +74,11 @@ class Tokenizer:
     def token_bytes(self, token_id: int, first: bool = False) -> bytes:
         """The bytes of UTF-8 text the token stands for; first: as the first token of a sequence. See TokenBytes."""
         return self._token_bytes(token_id, first)
+
+    @cached_property
+    def most_bytes_per_token(self) -> int | None:
+        """No token stands for more bytes of text; None where that cannot be known. See minillm.text.longest_token."""
+        return most_bytes_per_token(self._backend)
 
     @property
     def vocab_size(self) -> int:

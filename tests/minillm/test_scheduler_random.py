@@ -23,7 +23,7 @@ from labs.kit.conformance.simulation import Simulation, arithmetic_model
 from minillm.kv.contiguous import ContiguousKV
 from minillm.kv.paged import PagedKV
 from minillm.scheduler import Scheduler, SchedulerConfig
-from minillm.schedulers import PrefillFirstScheduler, StaticScheduler
+from minillm.schedulers import ContinuousScheduler, PrefillFirstScheduler, StaticScheduler
 
 MAX_LEN = 24
 
@@ -85,8 +85,12 @@ SETUPS = [
     Setup(PrefillFirstScheduler, num_blocks=6, seqs=6),
     Setup(PrefillFirstScheduler, num_blocks=7, policy="priority", watermark=0.2),
     Setup(PrefillFirstScheduler, num_blocks=9, chunked=False, budget=MAX_LEN),
+    Setup(ContinuousScheduler, num_blocks=6, seqs=6),
+    Setup(ContinuousScheduler, num_blocks=7, policy="priority", threshold=2),
+    Setup(ContinuousScheduler, num_blocks=9, chunked=False, budget=MAX_LEN),
+    Setup(ContinuousScheduler, kv=ContiguousKV, num_blocks=3, block_size=MAX_LEN),
 ]
-OPERATIONS = 1200  # each: about 21,600 in all
+OPERATIONS = 1200  # each: about 26,400 in all
 
 
 def work_of(request) -> int:

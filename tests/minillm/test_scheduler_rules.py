@@ -1,4 +1,4 @@
-"""What distinguishes the three schedulers, and who gives way when the cache is full. Without a model."""
+"""What distinguishes the four schedulers, and who gives way when the cache is full. Without a model."""
 
 import pytest
 import torch
@@ -6,8 +6,9 @@ import torch
 from labs.kit.conformance.requests import NO_MODEL, make_request
 from labs.kit.conformance.simulation import Simulation
 from minillm.kv.paged import PagedKV
+from minillm.kv.prefix import match_prefix
 from minillm.scheduler import Scheduler, SchedulerConfig
-from minillm.schedulers import PrefillFirstScheduler, StaticScheduler
+from minillm.schedulers import ContinuousScheduler, PrefillFirstScheduler, StaticScheduler
 
 
 def simulation(
@@ -171,4 +172,20 @@ def test_a_step_in_which_the_last_gives_way_to_itself_still_names_the_others_blo
         step(sim)
     assert step(sim) == {"r0": 1} and second.num_preemptions == 1  # the first's eighth token, which fills its second block
     sharer = make_request([*first.token_ids[:8], 1])
-    assert len(sim.scheduler.kv.pool.find(sim.scheduler.kv._reusable(sharer))) == 2
+    assert len(match_prefix(sharer, sim.scheduler.kv.block_size, sim.scheduler.kv.pool)) == 2
+
+
+def test_continuous_computes_a_prompt_that_fits_one_step_in_one_step():
+    sim = simulation(ContinuousScheduler, budget=10)
+    add(sim, 0, 3, max_tokens=3)
+    add(sim, 1, 10, max_tokens=1)
+    add(sim, 2, 2, max_tokens=1)
+    steps = [step(sim) for _ in range(4)]
+    assert steps == [{"r0": 3}, {"r0": 1}, {"r0": 1}, {"r1": 10}], "r2 would have fitted, and waits behind r1"
+
+
+def test_continuous_cuts_a_prompt_that_no_step_can_hold():
+    sim = simulation(ContinuousScheduler, budget=10)
+    add(sim, 0, 3, max_tokens=4)
+    add(sim, 1, 15, max_tokens=2)
+    assert [step(sim) for _ in range(3)] == [{"r0": 3, "r1": 7}, {"r0": 1, "r1": 8}, {"r0": 1, "r1": 1}]

@@ -39,6 +39,8 @@ WAYS = {
     "static batches": {"scheduler": "static", "max_num_seqs": 3},
     "prefill first": {"scheduler": "prefill_first", "max_num_seqs": 4, "block_size": 4},
     "prefill first, preempted": {**TINY_POOL, "scheduler": "prefill_first", "max_num_seqs": 8},
+    "continuous": {"scheduler": "continuous", "max_num_seqs": 4, "block_size": 4},
+    "continuous, preempted": {**TINY_POOL, "scheduler": "continuous", "max_num_seqs": 8},
 }
 
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.evidence import REQUIRED, Evidence, EvidenceError, computed, format_value, measured, published, simulated
+from shared import models
+from shared.budget import weight_bytes
+from shared.evidence import REQUIRED, Evidence, EvidenceError, calculated, computed, measured, published, simulated
 
 SETTING = {"checkpoint": "smollm2-135m", "dtype": "float32", "input_tokens": 128, "output_tokens": 64, "concurrency": 1}
 MACHINE = {"cpu": "a CPU", "cores": 2.0}
@@ -90,28 +92,29 @@ def test_its_context_cannot_be_changed_through_the_callers_dictionary():
 
 
 def test_a_formula_may_be_the_function_itself():
-    assert computed("c", 1, "", formula=format_value, inputs={}).context["formula"] == "shared.evidence:format_value"
+    assert computed("c", 1, "", formula=published, inputs={}).context["formula"] == "shared.evidence:published"
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (16.060522496, "GB", "16.06 GB"),
-        (131072, "bytes", "131,072 bytes"),
-        (24.0, "tokens/s", "24 tokens/s"),
-        (99.996, "s", "100 s"),
-        (1234.567, "ms", "1,235 ms"),
-        (50123.4, "ms", "50,120 ms"),
-        (0.0, "", "0"),
-        (0.00012345, "s", "0.0001234 s"),
-        (1.23456e12, "FLOP/s", "1.235e+12 FLOP/s"),
-    ],
-)
-def test_four_significant_digits(value, unit, text):
-    assert format_value(value, unit) == text
+def test_what_a_calculator_gives_names_it_and_what_went_in():
+    weights = calculated("weights", "GB", weight_bytes, models.load("llama-3.1-8b"), dtype="bf16", scale=1e-9, title="weights")
+    assert weights.value == pytest.approx(16.060522496)
+    inputs = {"model": "llama-3.1-8b", "dtype": "bf16"}
+    assert weights.context == {"formula": "shared.budget:weight_bytes", "inputs": inputs, "title": "weights"}
+
+
+def test_a_calculator_without_a_title_or_scale_and_one_called_wrongly():
+    def area(width, height=2):
+        return width * height
+
+    assert calculated("area", "m2", area, 3).context["inputs"] == {"width": 3}
+    assert calculated("area", "m2", area, 3).value == 6
+    assert "title" not in calculated("area", "m2", area, 3).context
+    with pytest.raises(TypeError, match="depth"):
+        calculated("area", "m2", area, 3, depth=1)
 
 
 def test_reads_as_a_number_with_its_label():
     weights = examples()[0]
     assert str(weights) == f"{weights}" == "16.06 GB (computed)"
     assert f"{weights:.1f}" == "16.1 GB (computed)"
+    assert repr(weights) == "<weights_8b: 16.06 GB (computed)>"

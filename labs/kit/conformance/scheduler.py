@@ -111,7 +111,7 @@ def check_a_repeated_prompt_is_computed_once(subject):
     plan = simulation.step()
     counts = dict(zip([r.request_id for r in plan.requests], plan.num_new_tokens, strict=True))
     assert counts == {first.request_id: 12, again.request_id: 4}, f"12 tokens, 8 of them in full blocks before the last: {counts}"
-    assert again.num_cached_tokens == 8
+    assert again.num_cached_tokens == 8, f"note_scheduled() notes what was found: 8 tokens, not {again.num_cached_tokens}"
 
 
 def check_random_traffic(subject):

@@ -1,6 +1,6 @@
 // The header: which model, how busy the engine is, and whether the server is there at all.
 
-import { $, number } from "./dom.js";
+import { $, element, number } from "./dom.js";
 import { request } from "./key.js";
 
 const HEALTH_EVERY_MS = 5000;
@@ -17,9 +17,18 @@ export async function checkHealth() {
     if (!response.ok) showEngine("gone", health.status === "dead" ? "engine stopped: restart the server" : "server is shutting down");
     else showEngine("ok", `${health.running} running, ${health.waiting} waiting`);
     if (response.ok && !$("model").textContent) await showModel();
+    if (response.ok) showOwnParts(health.own_parts);
   } catch {
     showEngine("gone", "server not reachable");
   }
+}
+
+// They cannot change while a server runs, but the server may be another one by now.
+function showOwnParts(names) {
+  const text = names.map((name) => `yours: ${name}`);
+  if ($("own-parts").textContent === text.join("")) return;
+  $("own-parts").replaceChildren(...text.map((words) => element("li", "", words)));
+  $("own-parts").hidden = !names.length;
 }
 
 async function showModel() {

@@ -79,6 +79,33 @@ def test_a_seed_repeats_the_answers(address, tiny_folder, tmp_path):
     assert texts[0] == texts[1] != texts[2]
 
 
+def test_a_ramp_is_recorded_and_named(address, tiny_folder, tmp_path):
+    ramp = ["--ramp-up-strategy", "linear", "--ramp-up-start-rps", "100", "--ramp-up-end-rps", "400"]
+    done = invoke(address, tiny_folder, *ramp, "--save-result", "--result-dir", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    (path,) = tmp_path.iterdir()
+    assert path.name.startswith("openai-ramp-up-linear-100qps-400qps-")
+    result = json.loads(path.read_text())
+    assert (result["ramp_up_strategy"], result["ramp_up_start_rps"], result["ramp_up_end_rps"]) == ("linear", 100.0, 400.0)
+    assert (result["loop"], result["completed"]) == ("open", 12)
+    error = invoke(address, tiny_folder, *ramp, "--metadata", "ramp_up_strategy=mine").exception
+    assert isinstance(error, ConfigError) and "field of that name" in str(error)
+
+
+@pytest.mark.parametrize("more, lengths", [([], {7, 15}), (["--sharegpt-output-len", "7"], {7}), (["--output-len", "3"], {3})])
+def test_sharegpt(address, tiny_folder, tmp_path, more, lengths):
+    talk = [(f"Is {i} odd?", "Yes, it is odd." if i % 2 else "Not so.") for i in range(2, 9)]
+    entries = [{"conversations": [{"from": "human", "value": q}, {"from": "gpt", "value": a}]} for q, a in talk]
+    (tmp_path / "s.json").write_text(json.dumps(entries))
+    source = ["--dataset-name", "sharegpt", "--dataset-path", str(tmp_path / "s.json")]
+    save = ["--save-detailed", "--result-dir", str(tmp_path), "--result-filename", "r.json"]
+    done = invoke(address, tiny_folder, *source, "--max-concurrency", "4", *more, *save)
+    assert done.exit_code == 0, done.output
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["completed"] == 12 and set(result["input_lens"]) == {len("Is 2 odd?")}  # the tiny model's tokens are bytes
+    assert set(result["output_lens"]) == lengths
+
+
 def test_chat(address, tiny_folder, tmp_path):
     save = ["--save-detailed", "--result-dir", str(tmp_path), "--result-filename", "r.json"]
     done = invoke(address, tiny_folder, "--backend", "openai-chat", "--max-concurrency", "4", *save)

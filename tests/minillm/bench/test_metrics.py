@@ -14,6 +14,7 @@ from minillm.bench.metrics import (
     peak_concurrency,
     peak_rate,
     poisson_arrivals,
+    ramp_up,
     summary,
 )
 from minillm.bench.report import results
@@ -84,6 +85,25 @@ def test_arrivals_ascend_at_the_asked_rate(n, rate, burstiness, seed):
 def test_burstiness_sets_the_spread_of_the_gaps(burstiness):
     gaps = np.diff(poisson_arrivals(50_000, 10.0, np.random.default_rng(0), burstiness))
     assert gaps.std() / gaps.mean() == pytest.approx(1 / np.sqrt(burstiness), rel=0.03)
+
+
+@pytest.mark.parametrize("strategy, rates", [("linear", [1, 3, 5, 7, 9]), ("exponential", [1, 9**0.25, 3, 3 * 9**0.25, 9])])
+def test_a_ramp_goes_from_start_to_end(strategy, rates):
+    assert ramp_up(5, strategy, 1.0, 9.0) == pytest.approx(rates)
+    assert ramp_up(1, strategy, 1.0, 9.0) == pytest.approx([1.0])
+    assert ramp_up(3, strategy, 4.0, 4.0) == pytest.approx([4.0] * 3)
+
+
+@pytest.mark.parametrize("burstiness", [0.25, 1.0, 16.0])
+def test_arrivals_of_a_ramp(burstiness):
+    """Early and late gaps have their own rate's mean, the same spread by it, and in sum what the rates promise."""
+    rates = ramp_up(40_000, "linear", 5.0, 50.0)
+    times = poisson_arrivals(len(rates), rates, np.random.default_rng(3), burstiness)
+    assert times[-1] == pytest.approx((1 / rates).sum())
+    in_means = np.diff(times) * rates[1:]
+    for part in (in_means[:10_000], in_means[-10_000:]):
+        assert part.mean() == pytest.approx(1.0, rel=0.07)
+        assert part.std() == pytest.approx(burstiness**-0.5, rel=0.07)
 
 
 def test_poisson_counts_have_equal_mean_and_variance():

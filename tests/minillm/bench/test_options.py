@@ -64,12 +64,15 @@ def test_extra_body_refuses(text):
         parse_extra_body(text)
 
 
+RAMP = ["--ramp-up-strategy", "linear"]
+
+
 @pytest.mark.parametrize(
     "args",
     [
-        ["serve", "--ramp-up-strategy", "linear"],
+        ["serve", "--ramp-up-strategy", "quadratic"],
         ["serve", "--backend", "tensorrt-llm"],
-        ["serve", "--dataset-name", "sharegpt"],
+        ["serve", "--dataset-name", "sonnet"],
         ["serve", "--num-prompts", "0"],
         ["serve", "--max-concurrency", "0"],
         ["throughput", "--tensor-parallel-size", "2"],
@@ -87,7 +90,15 @@ def test_typer_refuses_what_we_lack(args):
         (["--request-rate", "nan"], "--request-rate"),
         (["--burstiness", "inf"], "--burstiness"),
         (["--dataset-name", "custom"], "--dataset-path"),
-        (["--dataset-path", "x.jsonl"], "--dataset-name custom"),
+        (["--dataset-path", "x.jsonl"], "--dataset-name sharegpt or custom"),
+        (["--dataset-name", "sharegpt"], "--dataset-path"),
+        (["--sharegpt-output-len", "5"], "--dataset-name sharegpt"),
+        (["--ramp-up-strategy", "linear"], "all three"),
+        (["--ramp-up-start-rps", "1", "--ramp-up-end-rps", "2"], "all three"),
+        ([*RAMP, "--ramp-up-start-rps", "0", "--ramp-up-end-rps", "2"], "above 0"),
+        ([*RAMP, "--ramp-up-start-rps", "3", "--ramp-up-end-rps", "2"], "no lower"),
+        ([*RAMP, "--ramp-up-start-rps", "1", "--ramp-up-end-rps", "nan"], "finite"),
+        ([*RAMP, "--ramp-up-start-rps", "1", "--ramp-up-end-rps", "2", "--request-rate", "5"], "exclude each other"),
         (["--metadata", "duration=1"], "field of that name"),
         (["--metadata", "p99_itl_ms=1"], "field of that name"),
         (["stray"], "unexpected argument"),

@@ -56,6 +56,20 @@ def test_arrivals_do_not_wait_for_answers(fake_server):
     assert result["request_rate"] == 200.0
 
 
+def test_a_ramp_s_requests_come_ever_faster(fake_server):
+    """Due, if arrivals are all but even, when the gaps of 1 / rate have passed; an open loop, also with a concurrency."""
+    ramp = dict(ramp_up_strategy="exponential", ramp_up_start_rps=20.0, ramp_up_end_rps=320.0)
+    for max_concurrency, loop in ((None, "open"), (2, "open, concurrency capped")):
+        options = dict(num_prompts=5, burstiness=1e6, max_concurrency=max_concurrency, **ramp)
+        result, records = bench(fake_server(), **options)
+        gaps = [1 / 20, 1 / 40, 1 / 80, 1 / 160, 1 / 320]
+        assert [r.scheduled for r in records] == pytest.approx([sum(gaps[: i + 1]) for i in range(5)], rel=0.01)
+        assert all(r.sent >= r.scheduled for r in records)
+        assert (result["loop"], result["request_rate"], result["completed"]) == (loop, "inf", 5)
+        assert {name: result[name] for name in ramp} == ramp
+        assert "20 to 320, exponential" in table(result)
+
+
 def test_all_at_once_without_a_rate(fake_server):
     result, records = bench(fake_server(lambda i, body: 0.05), num_prompts=8)
     assert (result["loop"], result["request_rate"]) == ("open", "inf")

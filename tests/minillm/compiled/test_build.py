@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from minillm.compiled import build as building
-from minillm.compiled.build import bucket_folder, build, default_buckets, dequantized
-from minillm.compiled.dispatch import CompiledDecoder, find
+from minillm.compiled.build import bucket_folder, build, dequantized, prefill_folder
+from minillm.compiled.dispatch import CompiledDecoder, default_buckets, find
 from minillm.compiled.graph import DecodeGraph
 from minillm.compiled.key import graph_key, weights_digest
+from minillm.compiled.prefill import Prefill
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
 from minillm.kv.storage import allocate_layers
@@ -30,7 +31,7 @@ def config(tiny_folder):
 
 @pytest.fixture(scope="module")
 def built(config, tmp_path_factory):
-    """Batch sizes 1 (int8 in the inner loop) and 4 (dequantized when compiled), in a cache of their own."""
+    """Prompts, and batch sizes 1 (int8 in the inner loop) and 4, in a cache of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINILLM_HOME", str(tmp_path_factory.mktemp("home")))
         reports = []
@@ -40,10 +41,11 @@ def built(config, tmp_path_factory):
 
 def test_what_is_built_and_reported(built, config):
     folder, reports = built
-    assert sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")) == ["batch-1", "batch-4"]
+    assert sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")) == ["batch-1", "batch-4", "prefill"]
     assert {p.name for p in bucket_folder(folder, 1).iterdir()} == {"decode.pt2", "head.pt2", "minillm.json"}
-    assert reports[0][:2] == (0, 2) and "batch sizes 1, 4: about" in reports[0][2]
-    assert reports[-1][:2] == (2, 2)
+    assert {p.name for p in prefill_folder(folder).iterdir()} == {"before.pt2", "after.pt2", "minillm.json"}
+    assert reports[0][:2] == (0, 3) and "prompts and batch sizes 1, 4: about" in reports[0][2]
+    assert reports[-1][:2] == (3, 3)
     again = []
     assert build(config, [1, 4], lambda *report: again.append(report)) == folder
     assert again == [(0, 0, "everything is compiled already")]
@@ -67,11 +69,43 @@ def test_compiled_logits_equal_eager_ones(built, config):
             torch.testing.assert_close(ours, theirs, atol=TOLERANCE * 10, rtol=0)
 
 
+@torch.inference_mode()
+def test_compiled_prompts_equal_eager_ones(built, config, prompts_of):
+    """Alone (attention's result is then laid out by head), together, and with a past."""
+    _, decoder = load_model(config)
+    prefill = find(config, decoder).prefill
+    assert isinstance(prefill, Prefill)
+    for lengths, past in (([2], 0), ([50], 0), ([3, 20], 0), ([7, 33], 40)):
+        token_ids, positions, meta = prompts_of(lengths, past, block_size=16)
+        caches = [allocate_layers(decoder.config, 20, 16, torch.float32) for _ in range(2)]
+        for layer, other in zip(*caches, strict=True):
+            other.copy_(layer.copy_(torch.randn(layer.shape)))
+        want, got = (model(token_ids, positions, c, meta) for model, c in zip((decoder, prefill), caches, strict=True))
+        assert (got - want).abs().max() < TOLERANCE * want.abs().max()
+        for ours, theirs in zip(*caches, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=TOLERANCE * 10, rtol=0)
+
+
+def test_without_compiled_prompts_they_run_eager(built, config, caplog):
+    """As after a build that was interrupted."""
+    folder, _ = built
+    _, decoder = load_model(config)
+    manifest = prefill_folder(folder) / "minillm.json"
+    whole = manifest.read_bytes()
+    manifest.unlink()
+    try:
+        with caplog.at_level(logging.INFO, "minillm"):
+            assert find(config, decoder).prefill is decoder
+    finally:
+        manifest.write_bytes(whole)
+    assert "compiled decode for batch sizes 1, 4; prompts eager" in caplog.text
+
+
 def test_an_engine_picks_them_up_and_enforce_eager_does_not(built, config, tiny_llm, caplog):
     options = {"quantization": "int8", "max_num_seqs": 5, "max_model_len": 128}
     with caplog.at_level(logging.INFO, "minillm"):
         compiled = tiny_llm(sharpen=False, **options)
-    assert "compiled decode for batch sizes 1, 4" in caplog.text
+    assert "compiled decode for batch sizes 1, 4; prompts compiled" in caplog.text
     eager = tiny_llm(sharpen=False, **options, enforce_eager=True)
     assert isinstance(compiled.engine.runner.model, CompiledDecoder) and not isinstance(
         eager.engine.runner.model, CompiledDecoder

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from minillm.compiled.cuda_graphs import capture_buckets
-from minillm.compiled.dispatch import Bucket, CompiledDecoder
+from minillm.compiled import dispatch
+from minillm.compiled.dispatch import Bucket, CompiledDecoder, find
 from minillm.compiled.graph import DecodeGraph, HeadGraph
+from minillm.config import EngineConfig
 from minillm.request import SamplingParams
 
 PROMPTS = [[5, 9, 200], [7], list(range(60)), [1, 2] * 9, [44] * 16, [3, 1, 4, 1, 5], [250, 251]]
@@ -95,14 +96,11 @@ def test_contexts_wider_than_the_graphs_run_eager(tiny_llm):
     assert counting.decodes == []
 
 
-def test_cuda_graphs_are_fed_and_read_right(tiny_llm):
-    """With the capture replaced by a call that writes to the same output each time, as a replay does."""
-
-    def on_a_cpu(run):
-        output = run().clone()
-        return lambda: output.copy_(run()), output
-
-    llm = tiny_llm()
-    decoder, kv = llm.engine.runner.model, llm.engine.scheduler.kv
-    llm.engine.runner.model = CompiledDecoder(decoder, capture_buckets(decoder, kv.layers, [2, 4], 128, capture=on_a_cpu))
-    assert answers(llm, PROMPTS) == answers(tiny_llm(), PROMPTS)
+def test_graphs_are_not_looked_for_where_another_attention_was_asked_for(make_decoder, monkeypatch, tmp_path):
+    """They have an attention of their own inside."""
+    looked = []
+    monkeypatch.setattr(dispatch, "graphs_folder", lambda config, decoder: looked.append(config.attention) or tmp_path)
+    for attention in ("torch", "sdpa"):
+        decoder = make_decoder()
+        assert find(EngineConfig(attention=attention), decoder) is decoder
+    assert looked == ["sdpa"]

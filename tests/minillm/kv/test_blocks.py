@@ -97,6 +97,15 @@ def test_holding_and_releasing_count():
     pool.check_integrity([blocks])
 
 
+def test_a_second_release_is_refused():
+    pool = BlockPool(4)
+    blocks = named(pool, 2)
+    pool.release(blocks)
+    with pytest.raises(ValueError, match="block 1 is released and nobody holds it"):
+        pool.release(blocks)
+    pool.check_integrity([])
+
+
 def test_the_first_bearer_of_a_name_keeps_it():
     """Two requests computed one prefix side by side: both blocks stay valid, one of them is findable."""
     pool = BlockPool(4)

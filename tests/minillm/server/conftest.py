@@ -25,16 +25,17 @@ from minillm.server.run import Server, bind, url
 
 class FakeTokenizer:
     special_ids = frozenset({1})
+    most_bytes_per_token = None
 
     def encode(self, text, add_special_tokens=True):
         return ([1] if add_special_tokens else []) + [ord(c) for c in text]
 
-    def apply_chat_template(self, messages, add_generation_prompt=True):
-        return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<assistant>"
+    def apply_chat_template(self, messages, add_generation_prompt=True, **variables):
+        opening = "".join(f"{{{k}={v}}}" for k, v in variables.items())
+        return opening + "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<assistant>"
 
     def encode_chat(self, messages, add_generation_prompt=True, **variables):
-        text = self.apply_chat_template(messages, add_generation_prompt)
-        return self.encode("".join(f"{{{k}={v}}}" for k, v in variables.items()) + text, add_special_tokens=False)
+        return self.encode(self.apply_chat_template(messages, add_generation_prompt, **variables), add_special_tokens=False)
 
     def decode(self, token_ids, skip_special_tokens=True):
         return "".join(self.token_bytes(t).decode() for t in token_ids if not (skip_special_tokens and t in self.special_ids))

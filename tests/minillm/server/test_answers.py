@@ -191,6 +191,7 @@ def test_models_health_and_version(client, client_for, fake):
     assert client.get("/health").json() == {
         "status": "ok",
         "model": "tiny/model",
+        "own_parts": [],
         "running": 0,
         "waiting": 0,
         "kv_cache_usage_perc": 0.0,

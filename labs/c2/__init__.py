@@ -1,0 +1,1 @@
+"""Exercises of series C2, the anatomy of an engine."""
