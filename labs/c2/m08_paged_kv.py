@@ -2,8 +2,7 @@
 
 Write the two below, then run `labs check 2.8` (or `pytest labs/c2/test_m08_paged_kv.py`). Stuck? `labs hint 2.8`. They do not
 depend on each other: what you have not written, minillm's own code stands in for.
-When they pass, the engine's paged cache can run them: `minillm generate --mine kv.blocks,kv.prefix --prompt "What is the
-capital of France?"`.
+When they pass, the engine's paged cache can run them: `minillm generate --mine kv.blocks,kv.prefix --prompt "Hi"`.
 
 A block is a number. The cache has memory for num_blocks blocks of block_size tokens (the engine takes 16 unless told otherwise),
 and token p of a request lies in block `request.block_ids[p // block_size]`. You keep the books and never touch the memory.
