@@ -31,6 +31,17 @@ def chromium():
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def data():
+    """tools/website/calculator_data.py, which is no package: what writes the calculators' tables."""
+    sys.path.insert(0, str(ROOT / "tools" / "website"))
+    try:
+        import calculator_data
+    finally:
+        sys.path.pop(0)
+    return calculator_data
+
+
 @dataclass(frozen=True)
 class Site:
     """A built site. base: the address of its folder, with a slash at the end; log: what the build said."""

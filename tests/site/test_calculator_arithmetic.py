@@ -6,7 +6,6 @@ Run with `pytest -m browser`: the functions run in Chromium. How the elements ar
 import json
 import math
 import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,16 +20,6 @@ CASES = 200
 MODELS = [models.load(name, allow_unverified=True) for name in models.names()]
 MACHINES = [hardware.load(name, allow_unverified=True).ceilings("bf16") for name in hardware.names() if hardware.load(name).peaks]
 DTYPES = list(budget.WEIGHT_BITS)
-
-
-@pytest.fixture(scope="module")
-def data():
-    sys.path.insert(0, str(ROOT / "tools" / "website"))
-    try:
-        import calculator_data
-    finally:
-        sys.path.pop(0)
-    return calculator_data
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ Run with `pytest -m browser`. Their arithmetic is test_calculator_arithmetic.py'
 
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,6 @@ pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).resolve().parents[2]
 ASSETS = ROOT / "docs" / "assets"
-
-
-@pytest.fixture(scope="module")
-def data():
-    sys.path.insert(0, str(ROOT / "tools" / "website"))
-    try:
-        import calculator_data
-    finally:
-        sys.path.pop(0)
-    return calculator_data
 
 
 @pytest.fixture(scope="module")
