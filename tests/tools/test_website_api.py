@@ -36,21 +36,22 @@ def test_a_module_and_a_folder_of_the_same_name_are_told_apart():
 
 def test_pages_are_written_once_and_old_ones_removed(tmp_path):
     (tmp_path / "api").mkdir()
-    (tmp_path / "api/minillm.gone.md").write_text("old", "utf-8")
+    (tmp_path / "api/minillm-gone.md").write_text("old", "utf-8")
     api.write(COURSE, tmp_path, pytest.fail)
     names = {path.name for path in (tmp_path / "api").iterdir()}
-    assert names == {"index.md", *(f"{package}.md" for package in api.packages())}
+    assert names == {"index.md", *(Path(api.page_of(package)).name for package in api.packages())}
+    assert all(name.count(".") == 1 for name in names)  # a second dot would be read as a language
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "api").iterdir()}
     api.write(COURSE, tmp_path, pytest.fail)
     assert before == {path: path.stat().st_mtime_ns for path in before}
-    assert "::: minillm.kv.paged" in (tmp_path / "api/minillm.kv.md").read_text("utf-8")
-    assert "search: {boost: 0.003}" in (tmp_path / "api/minillm.kv.md").read_text("utf-8")
+    assert "::: minillm.kv.paged" in (tmp_path / "api/minillm-kv.md").read_text("utf-8")
+    assert "search: {boost: 0.003}" in (tmp_path / "api/minillm-kv.md").read_text("utf-8")
 
 
 def test_the_navigation_names_every_page():
     first, *rest = api.navigation(COURSE)
     assert first == "api/index.md"
-    assert [path for entry in rest for path in entry.values()] == [f"api/{package}.md" for package in api.packages()]
+    assert [path for entry in rest for path in entry.values()] == [api.page_of(package) for package in api.packages()]
 
 
 def test_kernels_are_linked_by_the_name_they_are_imported_by(tmp_path, monkeypatch):
@@ -66,7 +67,7 @@ def test_kernels_are_linked_by_the_name_they_are_imported_by(tmp_path, monkeypat
 
 def test_signatures_stay_out_of_the_search_on_api_pages_only():
     source = '<div class="doc-signature highlight">f()</div><div class="highlight">x</div>'
-    changed = api.on_html(source, "api/minillm.kv.md", COURSE, pytest.fail)
+    changed = api.on_html(source, "api/minillm-kv.md", COURSE, pytest.fail)
     assert changed.count("data-search-exclude") == 1
     assert changed.replace("data-search-exclude ", "") == source
     assert api.on_html(source, "series/start.md", COURSE, pytest.fail) == source

@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -79,11 +80,21 @@ def test_what_the_index_keeps(website):
         doc("api/x/", ""),
         doc("api/x/#empty", ""),
         doc("api/x/#said"),
-        doc("series/a/#p", "<p>See <code>x</code>:</p><pre>y</pre>"),
+        doc("series/a/#p", "<p>See <code>x</code>:</p>"),
     ]
     kept = list(website("search_index").kept(docs))
     assert [d["location"] for d in kept] == ["api/x/", "api/x/#said", "series/a/#p"]
     assert kept[-1]["text"] == "<p>See x:</p>"
+
+
+@pytest.mark.parametrize("place, block", [("series/a.md", " "), ("api/x.md", "<pre>y</pre>")])
+def test_the_search_does_not_read_coloured_code(website, place, block):
+    content = '<p>See <code>x</code>:</p><pre><span class="n">y</span></pre><p>z</p>'
+    page = SimpleNamespace(meta={}, content=content, file=SimpleNamespace(src_uri=place))
+    website("search_index").thin({}, page=page, config=None, nav=None)
+    assert page.content == f"<p>See <code>x</code>:</p>{block}<p>z</p>"
+    website("search_index").whole({}, page=page, config=None, nav=None)
+    assert (page.content, page.meta) == (content, {})
 
 
 @pytest.mark.parametrize("script, complaints", [('x=location.protocol!=="file:",y', 0), ("x", 1)])

@@ -31,7 +31,8 @@ def packages(root: Path = ROOT) -> dict[str, list[str]]:
 
 
 def page_of(package: str) -> str:
-    return f"api/{package}.md"
+    """No dot in the name: translations are to be called NAME.vi.md, and then minillm.kv.md would be a page in Komi (kv)."""
+    return f"api/{package.replace('.', '-')}.md"
 
 
 def navigation(course: Course) -> list:
@@ -82,7 +83,7 @@ def _directive(module: str) -> str:
 def _index(found: dict[str, list[str]]) -> str:
     rows = []
     for package, modules in found.items():
-        rows.append(f"## [`{package}`]({package}.md) {{ #package-{package.replace('.', '-')} }}\n")
+        rows.append(f"## [`{package}`]({Path(page_of(package)).name}) {{ #package-{package.replace('.', '-')} }}\n")
         rows += [f"- [`{module}`][{module}]: {_first_sentence(_docstring(_file(module)))}" for module in modules]
         rows.append("")
     return (

@@ -5,14 +5,17 @@ A fault is a warning, and `make site` builds strictly.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 TAG = re.compile(r"<[a-zA-Z][^<>]*\s(?:href|src|srcset|id|name|alt|data|poster|action)\s*=[^<>]*>|<img\b[^<>]*>")
+NAME = re.compile(r"<([a-zA-Z][^\s/>]*)")
+ATTRIBUTE = re.compile(r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:"(?P<a>[^"]*)"|'(?P<b>[^']*)'|(?P<c>[^\s"'<>]+)))?""")
 CSS_ADDRESS = re.compile(r"""url\(\s*["']?(?P<a>[^"')]+)|@import\s+["'](?P<b>[^"']+)""")
 FETCHES = {
     **dict.fromkeys(("img", "source", "video"), ("src", "srcset", "poster")),
@@ -27,27 +30,29 @@ OTHER = re.compile(r"(?:mailto|tel|data|javascript|blob):", re.IGNORECASE)
 START, NOWHERE = "index.html", "404.html"
 
 
-class _Tag(HTMLParser):
+@dataclass(frozen=True)
+class _Tag:
     """One start tag: its name and attributes."""
 
-    def __init__(self, source: str):
-        super().__init__()
-        self.name, self.attributes = "", {}
-        self.feed(source)
+    name: str
+    attributes: dict[str, str]
 
-    def handle_starttag(self, tag, attrs):
-        self.name, self.attributes = tag, {name: value or "" for name, value in attrs}
+    @classmethod
+    def of(cls, source: str) -> _Tag:
+        found = ATTRIBUTE.finditer(source, len(NAME.match(source)[0]))
+        return cls(NAME.match(source)[1].lower(), {m["name"].lower(): unescape(m["a"] or m["b"] or m["c"] or "") for m in found})
 
 
 def check(site: Path, warn: Callable[[str], None]) -> None:
     """Tells warn of images without alt text, links to nowhere, pages that no other leads to, and requests to other places."""
     pages = {path.relative_to(site).as_posix(): _read(path) for path in sorted(site.rglob("*.html"))}
+    files = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
     links: dict[str, set[str]] = {name: set() for name in pages}
     for name, tags in pages.items():
         for address in sorted({tag.attributes["href"] for tag in tags if tag.name in ("a", "area") and "href" in tag.attributes}):
             if OUTSIDE.match(address) or OTHER.match(address) or name == NOWHERE:
                 continue
-            target, anchor = _target(site, name, address)
+            target, anchor = _target(files, name, address)
             if target is None:
                 warn(f"{name}: a link leads to {address!r}, which is not there")
             elif target in pages:
@@ -65,7 +70,7 @@ def check(site: Path, warn: Callable[[str], None]) -> None:
 
 
 def _read(path: Path) -> list[_Tag]:
-    return [_Tag(source) for source in dict.fromkeys(TAG.findall(path.read_text("utf-8")))]
+    return [_Tag.of(source) for source in dict.fromkeys(TAG.findall(path.read_text("utf-8")))]
 
 
 def _faults(tags: list[_Tag]) -> Iterator[str]:
@@ -83,17 +88,14 @@ def _anchors(tags: list[_Tag]) -> set[str]:
     return {tag.attributes[key] for tag in tags for key in ("id", "name") if key in tag.attributes}
 
 
-def _target(site: Path, page: str, address: str) -> tuple[str | None, str]:
+def _target(files: set[str], page: str, address: str) -> tuple[str | None, str]:
     """The file, relative to the site, and the anchor in it; None where there is no such file."""
-    address, anchor = urldefrag(unescape(address))
+    address, anchor = urldefrag(address)
     path = unquote(address.partition("?")[0])
-    root = site.resolve()
-    file = ((root / page).parent / path).resolve() if path else root / page
-    if file.is_dir():
-        file /= START
-    return (
-        (file.relative_to(root).as_posix(), unquote(anchor)) if file.is_file() and file.is_relative_to(root) else (None, anchor)
-    )
+    file = posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page
+    if file not in files:
+        file = posixpath.normpath(posixpath.join(file, START))
+    return (file, unquote(anchor)) if file in files else (None, anchor)
 
 
 def _reached(links: dict[str, set[str]]) -> set[str]:

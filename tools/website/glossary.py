@@ -19,7 +19,8 @@ from shared.course import Course
 FILE = Path(__file__).resolve().parents[2] / "docs/reference/glossary.toml"
 PAGE = "reference/glossary.md"
 UNLINKED = re.compile(r"index\.md|about\.md|changelog\.md|course\.md|reference/glossary\.md|api/.*")
-TAG = re.compile(r"<!--.*?-->|<(?P<close>/?)(?P<tag>[a-zA-Z][\w-]*)(?P<rest>[^>]*)>", re.DOTALL)
+# a block of code is one piece: its coloured words are most of a page's tags
+TAG = re.compile(r"<!--.*?-->|<pre\b.*?</pre>|<(?P<close>/?)(?P<tag>[a-zA-Z][\w-]*)(?P<rest>[^>]*)>", re.DOTALL)
 VOID = {"area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 # where a link would be in the way, or would not be text
 CLOSED_TAGS = {"a", "button", "code", "h1", "h2", "h3", "h4", "h5", "h6", "kbd", "label", "nav", "pre", "script"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import markers
 import search_index
 from check import check
-from mkdocs.plugins import get_plugin_logger
+from mkdocs.plugins import CombinedEvent, get_plugin_logger
 from navigation import navigation
 from own_scripts import only_own_scripts
 from pages import write_course
@@ -38,6 +38,9 @@ def on_page_markdown(markdown, page, config, files):
 def on_page_content(html, page, config, files):
     html = markers.transform(html, page.file.src_uri, config.extra["course"], log.warning)
     return resolve(html, page.file, files, log.warning)
+
+
+on_page_context = CombinedEvent(search_index.thin, search_index.whole)
 
 
 def on_post_build(config):

@@ -11,13 +11,31 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from mkdocs.plugins import event_priority
+
 INDEX = "search/search_index.json"
 BUNDLE = "assets/javascripts/bundle.*.min.js"
 # Material fetches the index as soon as a page opens, except from file://, where it waits for the search to be opened.
 AT_ONCE, WHEN_OPENED = 'location.protocol!=="file:"', "!1"
 CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
+COLOURS = re.compile(r"</?span\b[^>]*>")
 TAGS = re.compile(r"</?(?:code|strong|em|span|a|div|section|dl|dt|dd)\b[^>]*>")
 SPACE = re.compile(r"\s+")
+
+
+@event_priority(100)  # before the search reads the page
+def thin(context, page, config, nav):
+    """Shows the search a page without what is not searched for: most of what it would parse is coloured code."""
+    page.meta["whole"] = page.content
+    if page.file.src_uri.startswith("series/"):
+        page.content = CODE.sub(" ", page.content)
+    else:
+        page.content = CODE.sub(lambda block: COLOURS.sub("", block[0]), page.content)
+
+
+@event_priority(-100)  # after it
+def whole(context, page, config, nav):
+    page.content = page.meta.pop("whole")
 
 
 def tune(site: Path, warn: Callable[[str], None]) -> None:
@@ -40,5 +58,4 @@ def kept(docs: Iterable[dict]) -> Iterable[dict]:
         place = doc["location"]
         if place.startswith("api/") and "#" in place and not doc["text"].strip():
             continue
-        text = CODE.sub(" ", doc["text"]) if place.startswith("series/") else doc["text"]
-        yield {**doc, "text": SPACE.sub(" ", TAGS.sub("", text)).strip()}
+        yield {**doc, "text": SPACE.sub(" ", TAGS.sub("", doc["text"])).strip()}
