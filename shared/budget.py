@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+from shared import caches
+from shared.layers import layers_of
 from shared.models import Model
 from shared.units import not_negative, positive
 
@@ -130,24 +132,17 @@ def kv_bytes(model: Model, num_tokens: int, bytes_per_element: float = 2) -> flo
     MLA keeps one latent and one rotary key a layer instead of heads; a layer with a sliding window keeps at most the window.
     Raises ValueError for a negative length, or an element size that is not above zero.
     """
-    not_negative(num_tokens=num_tokens)
-    positive(bytes_per_element=bytes_per_element)
-    windowed = min(num_tokens, model.sliding_window) if model.sliding_window else num_tokens
-    full_layers = model.num_layers - model.num_window_layers
-    per_layer = kv_elements_per_layer(model) * bytes_per_element
-    return per_layer * (full_layers * num_tokens + model.num_window_layers * windowed)
+    return caches.kv_bytes(layers_of(model), num_tokens, bytes_per_element)
 
 
 def next_token_kv_bytes(model: Model, context: int = 0, bytes_per_element: float = 2) -> float:
     """Bytes that the cache grows by when one token follows `context` others: less once sliding windows are full."""
-    return kv_bytes(model, context + 1, bytes_per_element) - kv_bytes(model, context, bytes_per_element)
+    return caches.kv_bytes_per_token(layers_of(model), context, bytes_per_element)
 
 
 def kv_elements_per_layer(model: Model) -> int:
     """Elements one layer caches of one token."""
-    if model.mla:
-        return model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
-    return 2 * model.num_kv_heads * model.head_dim
+    return caches.kv_elements(layers_of(model)[0])
 
 
 def attention_parameters(model: Model) -> int:

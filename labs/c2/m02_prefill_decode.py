@@ -1,7 +1,8 @@
 """2.2 Prefill and decode: what a step costs, whoever is in it, and how fast a machine is, told by its timings.
 
 Write the two functions below, then run `labs check 2.2` (or `pytest labs/c2/test_m02_prefill_decode.py`). Stuck? `labs hint 2.2`.
-Plain numbers in, plain numbers out: no model, no torch, no GPU. About 20 lines each, checks of the arguments included.
+Plain numbers in, plain numbers out: no model, no torch, no GPU. About 20 lines each, checks of the arguments included. The
+sequences are the caller's: lists or tuples, and only read.
 """
 
 from __future__ import annotations

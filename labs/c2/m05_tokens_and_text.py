@@ -35,9 +35,10 @@ class StreamDecoder:
     - Bytes that may still become a character (at most three) wait for the next token.
     - Bytes that no further byte can make a character give U+FFFD with the token that shows it, as many as decode gives.
     - If the prompt's last bytes leave a character open, the answer's first bytes may finish it. That character then belongs to
-      the answer. Of what the prompt says otherwise, nothing appears.
+      the answer; so does the U+FFFD if they do not, or if there are none. Of what the prompt says otherwise, nothing appears.
 
-    All pushes and the flush, joined, are the text of the answer. A push takes the same time, however long the answer is.
+    All pushes and the flush, joined, are the text of the answer. A push takes the same time, and nothing more is kept, however
+    long the answer is.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool = True):

@@ -29,9 +29,10 @@ def candidates(logits: Tensor, params: SamplingParams) -> tuple[Tensor | None, T
     logits: [vocab] float32, not changed; -inf marks a token that is impossible and never gets a weight above 0.
     params.temperature is positive; top_k 0, top_p 1.0 and min_p 0.0 each mean "no such filter".
 
-    Returns ids [K] int64 in ascending order, or None if all of the vocabulary is left; and weights [K] float32 (in the order of
-    ids). Weights are exp((logit - largest logit) / temperature): 1 for the likeliest token, and no overflow at any temperature
-    from 1e-6 to 1e4. They are not normalised.
+    Returns ids [K] int64 in ascending order, and weights [K] float32 in the order of ids. ids is None where no filter is asked
+    for; None stands for the whole vocabulary, and may be returned where a filter cut nothing, too. Weights are
+    exp((logit - largest logit) / temperature): 1 for the likeliest token, and no overflow at any temperature from 1e-6 to 1e4.
+    They are not normalised.
 
     In this order, each on what the one before it left:
 
@@ -85,7 +86,7 @@ class Sampler:
 
         Returns SampledToken(token_id, logprobs). logprobs is None unless request.params.logprobs is a number (0 counts):
         then it is what `logprobs.top_logprobs(rows, token_ids, count)` gives for this row, its token and that number, from the
-        logits *as they came in*, before step 1.
+        logits *as they came in*, before step 1. (rows [R, vocab], and a list of R ids; it returns a list of R results.)
         """
         raise NotImplementedError
 

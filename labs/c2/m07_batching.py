@@ -37,8 +37,8 @@ class ContinuousScheduler(Scheduler):
     All but the decision is inherited from minillm.scheduler.Scheduler, whose own schedule() is module 3.2's: do not call it.
 
         self.kv, self.config  the cache; max_num_seqs and max_num_batched_tokens, which is a step's *budget* of tokens
-        self.waiting          requests that hold no cache, in the order in which they are served; the first is the next
-        self.running          requests that hold cache, in that same order. Keep it: insort(self.running, r, key=self.order)
+        self.waiting          list of requests that hold no cache, in the order in which they are served; the first is the next
+        self.running          list of those that hold cache, in that same order. Keep it: insort(self.running, r, key=self.order)
         self._share(request, budget)  tokens left to compute of it, at most budget (and at most what
                                       config.long_prefill_token_threshold allows): ask it, whenever you give out tokens
         self._preempt_last(plan)      the last of self.running loses its cache, goes back to self.waiting, and is noted in
@@ -47,12 +47,13 @@ class ContinuousScheduler(Scheduler):
     """
 
     def schedule(self) -> SchedulePlan:
-        """Who computes how many tokens in the next step: plan.add(request, n) for each, n at least 1. Empty: nothing to do.
+        """Who computes how many tokens in the next step. Begin with plan = SchedulePlan(), which is empty: nothing to do; then
+        plan.add(request, n) for each, n at least 1.
 
         First those that run, in their order. *Each of them is in the plan*, so that nobody misses a step: a request gets its
         share of what is left of the budget when one token is set aside for each running request behind it. If
         the cache has no room for its share, the last running request gives way, and the next to last, until there is room or
-        the request has given way itself.
+        the request has given way itself. (The share need not be reckoned anew for that.)
 
         Then, unless somebody gave way in this step (he needs the room first), those that wait, from the head of the queue, as
         long as fewer than config.max_num_seqs run and budget is left. The head is admitted if all this holds:

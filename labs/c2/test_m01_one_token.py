@@ -1,16 +1,15 @@
 """Checks of 2.1: each operator against its definition in float64, then inside a whole model against transformers."""
 
 import math
-from functools import cache
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from labs.kit import checks
 from labs.kit.compare import assert_close, assert_equal
-from minillm.model.checkpoints import cache_home, open_checkpoint
+from labs.kit.llama_by_hand import logits_of, smollm2, theirs, tiny
+from minillm.model.checkpoints import cache_home
 from minillm.model.checkpoints.cache import read_manifest
 from minillm.model.ops import rope_cos_sin, rope_frequencies
 
@@ -19,8 +18,8 @@ TEXT = [504, 3575, 282, 4649, 314]  # "The capital of France is"
 
 
 def close(got, expected: Tensor, what: str, inputs: str, hint: str | None = None, dtype=torch.float32, atol=1e-6, rtol=1e-5):
-    """expected is of any precision; halves may be a rounding apart."""
-    rtol = max(rtol, 1.01 * ULP.get(dtype, 0))
+    """expected is of any precision; halves may be a rounding apart, but for rtol=0."""
+    rtol = max(rtol, 1.01 * ULP.get(dtype, 0)) if rtol else 0
     assert_close(got, expected.to(dtype), what, atol=atol, rtol=rtol, inputs=inputs, hint=hint)
 
 
@@ -77,6 +76,15 @@ def test_halves_are_squared_in_float32(lab, dtype):
 
 
 @checks("rms_norm")
+def test_the_quotient_is_rounded_before_it_meets_the_weight(lab):
+    x, weight = torch.tensor([1.0, 2.0]).bfloat16(), torch.tensor([1.6484375, 1.0]).bfloat16()
+    expected = torch.tensor([1.046875, 1.265625])  # 0.6325 becomes 0.6328125, and its product with the weight 1.046875
+    inputs = "x [1, 2], weight [1.6484375, 1], eps 0, bfloat16"
+    hint = "round the quotient to x's dtype, then multiply: another order is another number in the last place, in every layer"
+    close(lab.rms_norm(x, weight, 0.0), expected, "rms_norm", inputs, hint, torch.bfloat16, atol=0, rtol=0)
+
+
+@checks("rms_norm")
 def test_rms_norm_takes_any_layout_and_changes_nothing(lab):
     x, weight = torch.randn(16, 6).T, torch.randn(16)
     close(lab.rms_norm(x, weight, 1e-5), normed(x, weight, 1e-5), "rms_norm", "x [6, 16], a transposed view")
@@ -111,7 +119,7 @@ def test_where_one_number_goes(lab, at):
     pair, second = at % 3, at >= 3
     expected[0, 0, pair] = -sin[0, pair] if second else cos[0, pair]
     expected[0, 0, pair + 3] = cos[0, pair] if second else sin[0, pair]
-    inputs = f"D = 6, a 1 at index {at}, cos {cos[0].tolist()}, sin {sin[0].tolist()}"
+    inputs = f"D = 6, a 1 at index {at} and else 0, cos [0.6, 0.8, 0], sin [0.8, 0.6, 1]"
     close(lab.rope(x, cos, sin), expected, "rope", inputs, f"{PAIRS}: (a, b) becomes (a*c - b*s, b*c + a*s)")
 
 
@@ -204,6 +212,7 @@ def test_no_token_looks_ahead(lab):
     later_k[3:], later_v[3:] = 50.0, -50.0
     hint = "mask before the softmax, with -inf: setting weights to 0 after it leaves their share missing"
     close(lab.gqa_attention(q, later_k, later_v, 0.3)[:3], got[:3], "rows 0 to 2", "T = S = 5; tokens 3 and 4 were changed", hint)
+    hint = "mask before the softmax; or the heads: out[t, h] is for q[t, h], of which 0 and 1 read the first key-value head"
     close(got, attended(q, k, v, 0.3), "gqa_attention", "T = S = 5, 4 heads, 2 key-value heads", hint)
 
 
@@ -244,6 +253,34 @@ def test_large_scores(lab):
         inputs = f"q·k = 640,000, scale 0.125, {dtype}"
         hint = "infinity in float16, and too large for exp: scores in float32, and torch.softmax, which subtracts the largest"
         close(got, expected, "gqa_attention", inputs, hint, dtype)
+
+
+@checks("gqa_attention")
+def test_what_is_hidden_has_no_weight_at_all(lab):
+    q, v = torch.full((2, 1, 64), 100.0), torch.tensor([[1.0], [3.0]])[..., None].expand(2, 1, 64)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        got = lab.gqa_attention(q.to(dtype), -q.to(dtype), v.to(dtype), 0.125)
+        expected = torch.tensor([[1.0], [2.0]])[..., None].expand(2, 1, 64)
+        inputs = f"every score -80,000, {dtype}"
+        hint = "hide with -inf: -10,000, or the smallest float16, is more than a score may be"
+        close(got, expected, "gqa_attention", inputs, hint, dtype)
+
+
+@checks("gqa_attention")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_scores_and_weights_are_float32(lab, dtype):
+    size = 768 if dtype == torch.bfloat16 else 12288
+    q, k = torch.tensor([[[5.0, 3.0]]]), torch.tensor([[[size, -size * 5 / 3]], [[0.0, 0.0]]])
+    v = torch.tensor([0.0, 1.0])[:, None, None].expand(2, 1, 2)
+    got = lab.gqa_attention(q.to(dtype), k.to(dtype), v.to(dtype), 0.1)
+    inputs = f"q [5, 3], keys [{size}, {-size * 5 // 3}] and [0, 0], scale 0.1, {dtype}: both scores are 0"
+    hint = "q * scale in q's dtype rounds: convert first, then scale"
+    close(got, torch.full((1, 1, 2), 0.5), "gqa_attention", inputs, hint, dtype)
+    q, k, v = torch.ones(1, 1, 1), torch.tensor([[[1.0]], [[0.0]]]), torch.tensor([[[200.0]], [[-300.0]]])
+    got = lab.gqa_attention(q.to(dtype), k.to(dtype), v.to(dtype), math.log(1.5))
+    inputs = f"weights 0.6 and 0.4, values 200 and -300, {dtype}"
+    hint = "softmax's weights stay float32 until they have met the values"
+    close(got, torch.zeros(1, 1, 1), "gqa_attention", inputs, hint, dtype, atol=1e-2)
 
 
 @checks("gqa_attention")
@@ -308,53 +345,6 @@ def test_swiglu_takes_any_layout_and_changes_nothing(lab):
 
 
 # --- in a model -------------------------------------------------------------------------------------------------------
-
-
-@torch.inference_mode()
-def logits_of(lab, model, ids: list[int]) -> Tensor:
-    """A whole Llama from the four operators and matrix multiplications, with the weights of a transformers model."""
-    config, weights = model.config, {name.removeprefix("model."): w for name, w in model.state_dict().items()}
-    dim, eps = config.head_dim, config.rms_norm_eps
-    cos, sin = rope_cos_sin(torch.arange(len(ids)), rope_frequencies(dim, config.rope_parameters["rope_theta"]), torch.float32)
-    x = weights["embed_tokens.weight"][ids]
-    for i in range(config.num_hidden_layers):
-        layer = {name.removeprefix(f"layers.{i}."): w for name, w in weights.items() if name.startswith(f"layers.{i}.")}
-        h = lab.rms_norm(x, layer["input_layernorm.weight"], eps)
-        q, k, v = (F.linear(h, layer[f"self_attn.{name}_proj.weight"]).unflatten(-1, (-1, dim)) for name in "qkv")
-        out = lab.gqa_attention(lab.rope(q, cos, sin), lab.rope(k, cos, sin), v, dim**-0.5)
-        x = x + F.linear(out.flatten(1), layer["self_attn.o_proj.weight"])
-        h = lab.rms_norm(x, layer["post_attention_layernorm.weight"], eps)
-        hidden = lab.swiglu(F.linear(h, layer["mlp.gate_proj.weight"]), F.linear(h, layer["mlp.up_proj.weight"]))
-        x = x + F.linear(hidden, layer["mlp.down_proj.weight"])
-    return F.linear(lab.rms_norm(x, weights["norm.weight"], eps), model.lm_head.weight)
-
-
-@cache
-def tiny():
-    """Two layers, random weights, large eps, and heads that are not hidden_size / num_heads."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=1000, hidden_size=48, intermediate_size=56, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
-        head_dim=10, rms_norm_eps=1e-2, initializer_range=0.3, tie_word_embeddings=False,
-        rope_parameters={"rope_type": "default", "rope_theta": 500.0},
-    )  # fmt: skip
-    torch.manual_seed(0)
-    return LlamaForCausalLM(config).eval()
-
-
-@cache
-def smollm2():
-    from transformers import AutoModelForCausalLM
-
-    folder = open_checkpoint("smollm2-135m", progress=False).folder
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
-
-
-@cache
-def theirs(make, ids: tuple[int, ...]) -> Tensor:
-    with torch.inference_mode():
-        return make()(torch.tensor([ids])).logits[0]
 
 
 IN_MODELS = pytest.mark.parametrize("name", ["a two-layer Llama with random weights", "SmolLM2-135M"])

@@ -1,6 +1,7 @@
 """Checks of 2.2: steps of known models counted, what must hold for any batch, and ceilings hidden in timings."""
 
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,18 @@ def test_widths_belong_to_weights_and_to_cache(lab):
     assert_equal(wide[0], base[0], "FLOPs with bytes_per_weight=4", inputs=said, hint="widths change bytes only")
     assert_equal(wide[1], base[1] + 2 * 1141, "bytes with bytes_per_weight=4", inputs=said)
     assert_equal(small[1], base[1] - 1.5 * 200, "bytes with bytes_per_kv=0.5", inputs=said, hint="a width may be half a byte")
+    four_bits = lab.phase_cost([(4, 6, 1)], **ODD, bytes_per_weight=0.5)
+    hint = "a width may be half a byte, and so may the sum: nothing is rounded"
+    assert_equal(four_bits[1], base[1] - 1.5 * 1141, "bytes with bytes_per_weight=0.5", inputs=said, hint=hint)
+
+
+@checks("phase_cost")
+def test_a_batch_is_only_read(lab):
+    batch = [(4, 6, 1), (1, 9, 1), (2, 0, 0)]
+    expected = lab.phase_cost(tuple(batch), **ODD)
+    assert_equal(lab.phase_cost(batch, **ODD), expected, "(FLOPs, bytes)", inputs=f"{batch}, as a list and as a tuple")
+    hint = "sort or pop a copy, not the caller's list"
+    assert_equal(batch, [(4, 6, 1), (1, 9, 1), (2, 0, 0)], "the batch after the call", hint=hint)
 
 
 SEQUENCE = st.tuples(st.integers(1, 40), st.integers(0, 60), st.integers(0, 1))
@@ -185,6 +198,47 @@ def test_equal_intensities_stay_together(lab):
     speeds = [64e9 / s for s in (1.0, 0.64, 0.8)]
     got = lab.fit_phase_cost(timings)
     assert_ceilings(got, math.prod(speeds) ** (1 / 3), 10e9, f"{timings}", "one kind of work, timed three times, is on one side")
+
+
+def least_error(timings):
+    """The definition, border by border: (peak, bandwidth) of the best, and how many times larger the second error is."""
+    tried = []
+    for border in sorted({f / b for f, b, _ in timings})[1:]:
+        above = [math.log(f / s) for f, b, s in timings if f / b >= border]
+        below = [math.log(b / s) for f, b, s in timings if f / b < border]
+        peak, bandwidth = (math.exp(sum(logs) / len(logs)) for logs in (above, below))
+        error = sum((math.log(max(f / peak, b / bandwidth)) - math.log(s)) ** 2 for f, b, s in timings)
+        tried.append((error, peak, bandwidth))
+    (first, *ceilings), (second, *_) = sorted(tried)[:2]
+    return tuple(ceilings), second / first
+
+
+@checks("fit_phase_cost")
+@pytest.mark.parametrize("spread", [1.3, 2.0, 3.0])
+def test_timings_that_fit_no_border_well(lab, spread):
+    """Work all around the ridge, timed carelessly: which border is best depends on what is called an error."""
+    rng, seen = random.Random(0), 0
+    while seen < 60:
+        intensities = [10 ** rng.uniform(-1, 1) for _ in range(rng.randint(3, 6))]
+        timings = timed(80e9, 10e9, intensities, noise=[spread ** rng.uniform(-1, 1) for _ in intensities])
+        expected, margin = least_error(timings)
+        if margin < 1.02:  # too close to call
+            continue
+        seen += 1
+        said = "(FLOPs, bytes, seconds): " + ", ".join(f"({f:.3g}, {b:.3g}, {s:.3g})" for f, b, s in timings)
+        hint = (
+            "the error is over all timings, each predicted by max(flops / peak, num_bytes / bandwidth), in log(seconds), squared"
+        )
+        assert_ceilings(lab.fit_phase_cost(timings), *expected, said, hint)
+
+
+@checks("fit_phase_cost")
+def test_timings_are_only_read(lab):
+    timings = timed(80e9, 10e9, (9, 0.5, 2, 0.1))
+    before = list(timings)
+    assert_ceilings(lab.fit_phase_cost(tuple(timings)), 80e9, 10e9, "a tuple of timings", "any sequence will do")
+    lab.fit_phase_cost(timings)
+    assert_equal(timings, before, "the timings after the call", hint="sorted(timings) makes a copy, timings.sort() does not")
 
 
 @checks("fit_phase_cost")

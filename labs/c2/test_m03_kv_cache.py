@@ -80,6 +80,15 @@ def test_generated_tokens_count_when_a_request_comes_back(lab):
     )  # fmt: skip
 
 
+def test_an_answer_may_end_before_its_limit(lab):
+    kv = cache(lab, rows=1, size=10)
+    request = make_request([5] * 4, max_tokens=20)
+    assert_equal(
+        kv.start(request), True, "start(request)", inputs="a free row of 10 tokens; num_tokens is 4, the answer's limit is 20",
+        hint="only tokens known so far count here: whether the whole may ever fit is fits_alone's to say, and the engine asks it",
+    )  # fmt: skip
+
+
 def test_allocate_counts_what_is_computed_already(lab):
     for done in range(11):
         for new in range(1, 12):
@@ -110,10 +119,14 @@ def test_a_request_that_gave_way_may_start_again(lab):
 def test_the_engine_counts_what_is_computed(lab):
     kv, request = cache(lab, rows=1), make_request([5] * 6)
     request.num_computed_tokens = 3
-    for call in ("start", "free"):
-        getattr(kv, call)(request)
+    calls = {"start": (), "allocate": (2,), "commit": (2,), "free": ()}
+    for call, arguments in calls.items():
+        getattr(kv, call)(request, *arguments)
+        inputs = f"it was so before {call}(request{', 2' * bool(arguments)})"
         hint = "nothing is known in advance, and the engine keeps the count"
-        assert_equal(request.num_computed_tokens, 3, "num_computed_tokens", inputs=f"it was 3 before {call}(request)", hint=hint)
+        assert_equal(request.num_computed_tokens, 3, "num_computed_tokens", inputs=inputs, hint=hint)
+        hint = "the tokens are the engine's: one that gives way comes back with what it has generated"
+        assert_equal(request.token_ids, [5] * 6, "token_ids", inputs=inputs, hint=hint)
 
 
 OPERATIONS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 7), st.integers(0, 3)), max_size=40)

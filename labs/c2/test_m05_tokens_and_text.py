@@ -1,57 +1,18 @@
 """Checks of 2.5: no broken character, no leaked stop string, every section in its place, however the text is cut."""
 
-import functools
 import random
 
 import pytest
-import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
 from labs.kit import checks
 from labs.kit.compare import assert_equal, assert_raises
 from labs.kit.conformance import checks as suite
-from minillm.model.checkpoints.dummy import byte_tokenizer
+from labs.kit.tiny_tokenizers import TEXTS, tokenizer
 from minillm.text.sections import MARKERS, Marker
-from minillm.text.tokenizer import Tokenizer
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
-TEXTS = [
-    "Bến cảng thức dậy trước cả thị trấn.",
-    "👩‍👩‍👧 👍🏽 🇻🇳 ❤️",
-    "def f(x):\n\treturn x**2  # 平方",
-    "3.14 ½ 1,234",
-    "e\u0301\u0323 không",
-]
-
-
-@functools.cache
-def tokenizer(style):
-    """bytes: a token a byte. merged: byte-level BPE; some tokens end inside a character. fallback: SentencePiece's ways."""
-    if style == "bytes":
-        return Tokenizer(byte_tokenizer(300))
-    if style == "fallback":
-        return Tokenizer(_fallback())
-    backend = tokenizers.Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=330, initial_alphabet=alphabet, show_progress=False)
-    backend.train_from_iterator(TEXTS * 3, trainer)
-    backend.add_special_tokens([AddedToken("<|im_end|>", special=True, normalized=False)])
-    return Tokenizer(backend)
-
-
-def _fallback():
-    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdefghinotv", "▁a"]
-    vocab = {name: i for i, name in enumerate(names)}
-    backend = tokenizers.Tokenizer(models.BPE(vocab, [("▁", "a")], byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    backend.decoder = decoders.Sequence(steps)
-    backend.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in ("<unk>", "<s>", "</s>")])
-    return backend
 
 
 def streamed(lab, tok, prompt, answer, skip=True):
@@ -80,10 +41,13 @@ def test_known_texts_come_back(lab, style):
     tok = tokenizer(style)
     for text in TEXTS:
         ids = tok.encode(text)
-        assert_equal(
-            "".join(streamed(lab, tok, [], ids)), text, "pushes and flush, joined", inputs=f"tokens {named(tok, ids)}",
-            hint="a token may be part of a character: collect bytes, not the texts of single tokens",
-        )  # fmt: skip
+        got, hint = (
+            "".join(streamed(lab, tok, [], ids)),
+            "a token may be part of a character: collect bytes, not the texts of tokens",
+        )
+        if got == f" {text}":
+            hint = "first=True for the first token that is shown: this tokenizer puts a space before every word, the first too"
+        assert_equal(got, text, "pushes and flush, joined", inputs=f"tokens {named(tok, ids)}", hint=hint)
 
 
 @checks("StreamDecoder")
@@ -123,11 +87,14 @@ def test_bytes_that_are_no_text(lab):
         b"\xe2\x82a": ["", "", BROKEN + "a", ""],
         b"\x80\x80\x80\x80b": [BROKEN] * 4 + ["b", ""],
         b"\xf0\x9f\xe2\x82\xac": ["", "", BROKEN, "", "€", ""],
+        b"\xe0\x80a": ["", BROKEN * 2, "a", ""],
+        b"\xf4\x90a": ["", BROKEN * 2, "a", ""],
+        b"\xc0\xf5a": [BROKEN, BROKEN, "a", ""],
         b"": [""],
     }
     for data, expected in cases.items():
         got = streamed(lab, tok, [], list(data))
-        hint = "neither hold back what can no longer become a character, nor drop it"
+        hint = "neither hold back what can no longer become a character, nor drop it: after E0 only A0 to BF can, and so on"
         assert_equal(got, expected, "what each push shows, and flush", inputs=f"bytes {data!r}, one a token", hint=hint)
 
 
@@ -143,6 +110,21 @@ def test_the_prompt_may_end_inside_a_character(lab):
                 inputs=f"prompt {bytes(data[:at])!r}, answer {bytes(data[at:])!r}, a byte a token",
                 hint="up to three bytes of the prompt may belong to the answer's first character, and none of its text does",
             )  # fmt: skip
+
+
+@checks("StreamDecoder")
+def test_what_the_prompt_left_open_and_nothing_finishes(lab):
+    tok = tokenizer("bytes")
+    for prompt, answer, expected in [
+        (b"x\xe2\x82", b"a", [BROKEN + "a", ""]),
+        (b"x\xe2\x82", b"", [BROKEN]),
+        (b"x\xf0\x9f", b"\x98a", ["", BROKEN + "a", ""]),
+        (b"x\xff", b"a", ["a", ""]),
+    ]:
+        hint = "bytes that were still open when the answer began are its own, and so is the U+FFFD for them"
+        inputs = f"prompt {prompt!r}, answer {answer!r}, a byte a token"
+        got = streamed(lab, tok, list(prompt), list(answer))
+        assert_equal(got, expected, "what each push shows, and flush", inputs=inputs, hint=hint)
 
 
 @checks("StreamDecoder")
@@ -175,6 +157,8 @@ def test_the_space_before_the_first_word(lab):
         ([bos], [a], False, " a"),
         ([], [bos, a], True, "a"),
         ([], [padding, a], True, "a"),
+        ([padding], [a], True, "a"),
+        ([a, padding], [a], True, " a"),
     ]:
         got = "".join(streamed(lab, tok, prompt, answer, skip))
         inputs = f"prompt {[tok.token(i) for i in prompt]}, answer {[tok.token(i) for i in answer]}, skip_special_tokens={skip}"
@@ -339,10 +323,20 @@ def test_pieces_come_as_soon_as_they_are_certain(lab):
 
 
 @checks("SectionSplitter")
+def test_pieces_have_names(lab):
+    splitter = lab.SectionSplitter()
+    got = [getattr(piece, "kind", None) for piece in [*splitter.push("a<think>b<"), *splitter.flush()]]
+    hint = "Piece(section, kind, text): readers say piece.kind, and a plain tuple has no names"
+    inputs = "push 'a<think>b<', then flush"
+    assert_equal(got, ["answer", "reasoning", "reasoning"], "the kind of each piece", inputs=inputs, hint=hint)
+
+
+@checks("SectionSplitter")
 @pytest.mark.parametrize(
     "text",
     [
         "a</think>b",
+        "<think>a</think>b<think>c</think>d",
         "<think>a<think>b</think>c",
         "<think><tool_call>x</tool_call></think>",
         "<tool_call></think></tool_call>",
@@ -351,7 +345,7 @@ def test_pieces_come_as_soon_as_they_are_certain(lab):
     ],
 )
 def test_markers_that_do_not_count_are_text(lab, text):
-    hint = "in an answer only opening markers count, in a section only its own closing one"
+    hint = "in an answer every opening marker counts and nothing else, in a section only its own closing one"
     assert_equal(sections(lab, [text]), by_search(text), "sections", inputs=repr(text), hint=hint)
 
 

@@ -8,17 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from transformers.generation.logits_process import (
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from labs.kit import checks
 from labs.kit.compare import assert_close, assert_equal
 from labs.kit.conformance import checks as suite
+from labs.kit.sampling_by_hand import in_stated_order, philox_in_numpy, transformers_distribution
 from minillm.request import Request, SamplingParams
 from minillm.sampling.rng import uniform
 
@@ -36,24 +30,14 @@ def distribution(lab, logits, **params):
     places = list(range(len(logits))) if ids is None else ids.tolist()
     assert_equal(len(weights), len(places), "one weight for each id", inputs=inputs)
     assert_equal(weights.dtype, torch.float32, "dtype of weights", inputs=inputs)
+    if ids is not None:
+        assert_equal(ids.dtype, torch.int64, "dtype of ids", inputs=inputs, hint="as nonzero() gives them: they index tensors")
     assert_equal(len(places) > 0, True, "at least one token is left", inputs=inputs, hint="the token that reaches top_p stays")
     assert_equal(places, sorted(set(places)), "ids ascend, each once", inputs=inputs)
     assert_close(weights.amax(), torch.tensor(1.0), "the likeliest token's weight", atol=1e-6, rtol=0, inputs=inputs)
     probs = torch.zeros_like(logits)
     probs[places] = weights / weights.sum()
     return probs
-
-
-def oracle(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
-    """What transformers draws from, its processors put in vLLM's order."""
-    steps = LogitsProcessorList([TemperatureLogitsWarper(float(temperature))])
-    if min_p:
-        steps.append(MinPLogitsWarper(min_p))
-    if top_k:
-        steps.append(TopKLogitsWarper(min(top_k, len(logits))))
-    if top_p < 1:
-        steps.append(TopPLogitsWarper(top_p))
-    return torch.softmax(steps(None, logits[None].clone()), -1)[0]
 
 
 def known():
@@ -146,7 +130,7 @@ def test_a_long_tail_is_summed_exactly(lab):
 def test_filters_agree_with_transformers(lab, seed, size, temperature, top_k, top_p, min_p):
     params = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     logits = normal(size, seed=seed, scale=3.0)
-    got, expected = distribution(lab, logits, **params), oracle(logits, **params)
+    got, expected = distribution(lab, logits, **params), transformers_distribution(logits, **params)
     inputs = f"{size} logits, {params}"
     # at a mass within rounding of top_p one token more or less is a matter of summation order: that is what this module is about
     differ = int(((got > 0) != (expected > 0)).sum())
@@ -172,6 +156,17 @@ def test_published_vectors(lab, counter, key, expected):
     assert_equal(inside, True, "four words below 2**32", inputs=str(got), hint="the key wraps around: & 0xFFFFFFFF after adding")
     hint = "ten rounds; the key moves on after each; the new words are all made from the old ones"
     assert_equal([hex(w) for w in got], [hex(w) for w in expected], f"philox4x32({counter}, {key})", hint=hint)
+
+
+WORDS = st.integers(0, ONES)
+
+
+@checks("philox4x32")
+@given(counter=st.tuples(WORDS, WORDS, WORDS, WORDS), key=st.tuples(WORDS, WORDS))
+def test_any_counter_and_key(lab, counter, key):
+    got, expected = map(hex, lab.philox4x32(counter, key)), map(hex, philox_in_numpy(counter, key))
+    hint = "it must hold for any words, not for the published ones alone"
+    assert_equal(list(got), list(expected), "four words", inputs=f"philox4x32({counter}, {key})", hint=hint)
 
 
 @checks("philox4x32")
@@ -299,6 +294,26 @@ def test_logprobs_are_the_models_own(lab, temperature):
 
 
 @checks("Sampler")
+def test_each_row_gets_the_logprobs_that_its_request_asked_for(lab):
+    logits = normal(4, 30, seed=8)
+    wishes, before = [2, None, 0, 5], logits.clone()
+    requests = [request(seed, temperature=seed % 2, logprobs=count) for seed, count in enumerate(wishes)]
+    tokens = lab.Sampler()(logits, requests)
+    inputs = f"four rows; logprobs={wishes}"
+    kinds = [type(token.token_id) for token in tokens]
+    assert_equal(kinds, [int] * 4, "types of token_id", inputs=inputs, hint="int(…): it goes into text and JSON from here")
+    counts = [None if token.logprobs is None else len(token.logprobs) for token in tokens]
+    hint = "the token itself, and as many of the likeliest as this request asks for, whatever the others want"
+    assert_equal(counts, [3, None, 1, 6], "entries of each row", inputs=inputs, hint=hint)
+    for i in (0, 2, 3):
+        own, expected = tokens[i].logprobs[0], torch.log_softmax(before[i], 0)[tokens[i].token_id].item()
+        assert_equal(own.token_id, tokens[i].token_id, f"first entry of row {i}", inputs=inputs, hint="each row's own token")
+        assert_close(own.logprob, expected, f"its logprob, row {i}", atol=1e-5, rtol=0, inputs=inputs, hint="from the same row")
+    hint = "a row of `process` may be a view of the caller's logits: make new tensors, never work in place"
+    assert_equal(torch.equal(logits, before), True, "the caller's logits are unchanged", inputs=inputs, hint=hint)
+
+
+@checks("Sampler")
 def test_of_equal_logits_the_lowest_id_is_greedy(lab):
     logits = torch.zeros(2, 130)
     logits[0, [128, 70, 9]] = 1.0
@@ -316,21 +331,6 @@ def test_a_whole_vocabulary_is_summed_in_float64(lab):
         expected = int(torch.searchsorted(running, torch.tensor([u], dtype=torch.float64), right=True))
         hint = "a running sum in float32 is off by several tokens far out"
         assert_equal(drawn(lab, logits, [request(seed)]), [expected], "token", inputs=f"200,000 tokens, seed {seed}", hint=hint)
-
-
-def in_stated_order(x, weight, split):
-    """The contract in numpy's float32, one number at a time."""
-    out = np.zeros((len(x), len(weight)), dtype=np.float32)
-    for t, row in enumerate(x.float().numpy()):
-        for n, column in enumerate(weight.float().numpy()):
-            total = np.float32(0)
-            for start in range(0, len(row), split):
-                part = np.float32(0)
-                for k in range(start, min(start + split, len(row))):
-                    part = part + row[k] * column[k]
-                total = total + part
-            out[t, n] = total
-    return torch.from_numpy(out).to(x.dtype)
 
 
 def assert_same_bits(got, expected, what, inputs, hint):

@@ -53,6 +53,49 @@ def test_a_freed_place_is_filled_in_the_next_step(lab):
     )  # fmt: skip
 
 
+def known_beginning(lab, budget, **config):
+    """A scheduler in whose cache the tokens 10 to 17 have been computed, by a request that has gone; blocks of 4."""
+    sim = simulation(lab, budget=budget, caching=True, **config)
+    sim.add(make_request(range(10, 18), 1, name="first"))
+    sim.run(max_steps=5)
+    return sim
+
+
+def test_who_cannot_be_admitted_holds_nothing_and_was_not_admitted(lab):
+    sim = known_beginning(lab, budget=10, enable_chunked_prefill=False)
+    request = sim.add(make_request(range(10, 30), 2, name="long"))
+    inputs = "enable_chunked_prefill=False, 8 of 20 tokens cached, a budget of 10"
+    assert_equal(len(sim.scheduler.schedule().requests), 0, "the number of planned requests", inputs=inputs)
+    inputs = "the same: kv.start found 8 computed tokens, and the other 12 are more than a step may hold"
+    hint = "after kv.start, whatever stops the admission: kv.free(request) and num_computed_tokens = 0"
+    got = request.block_ids, request.num_computed_tokens
+    assert_equal(got, ([], 0), "its block_ids and num_computed_tokens", inputs=inputs, hint=hint)
+    hint = "note_scheduled() when nothing can stop it any more: the time in the queue ends there"
+    assert_equal(request.times.scheduled, None, "the time of its admission", inputs=inputs, hint=hint)
+
+
+def test_whether_a_prompt_fits_a_step_is_asked_of_what_is_left_of_it(lab):
+    sim = known_beginning(lab, budget=10)
+    add(sim, "other", 6, 3)
+    sim.add(make_request(range(10, 25), 2, name="long"))
+    assert_equal(
+        [step(sim) for _ in range(2)], [{"other": 6}, {"other": 1, "long": 7}], "tokens computed in two steps",
+        inputs="a budget of 10; a prompt of 6 tokens, and one of 15 of which 8 are cached: 6 + 7 are over it, 1 + 7 are not",
+        hint="compare what is left after kv.start with the budget: num_tokens counts what is cached, too",
+    )  # fmt: skip
+
+
+def test_a_single_token_is_not_committed_at_once(lab):
+    sim = simulation(lab, block_size=1, caching=True)
+    for length in (1, 2):
+        sim.add(make_request([7, 8][:length], 1, name=f"{length} tokens"))
+    assert_equal(
+        step(sim), {"1 tokens": 1, "2 tokens": 2}, "tokens computed in the first step",
+        inputs="blocks of 1 token; the prompts [7] and [7, 8]",
+        hint="commit a newcomer at once if it has more than one token: a step computes its single tokens last",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("seqs, answer", [(1, 1), (3, 7), (4, 50)])
 def test_equal_answers_waste_nothing(lab, seqs, answer):
     sim = simulation(lab, seqs=seqs, budget=64)
@@ -147,9 +190,16 @@ def test_the_watermark_is_kept_beside_others_and_not_alone(lab):
     got = [sorted(step(sim)) for _ in range(2)]
     assert_equal(got, [["fills"]] * 2, "who computes", inputs="4 of 10 blocks taken, 4 wanted, 3 to stay free",
                  hint="pass keep_free=self._keep_free if anybody runs")  # fmt: skip
+    together = simulation(lab, num_blocks=10, watermark=0.3, budget=64)
+    for name in ("first", "second"):
+        add(together, name, 16, 5)
+    assert_equal(step(together), {"first": 16}, "the first step", inputs="the same two, waiting side by side",
+                 hint="whoever was admitted in this very step runs, too")  # fmt: skip
     alone = simulation(lab, num_blocks=4, watermark=0.5)
     add(alone, "all", 16, 1)
-    assert_equal(step(alone), {"all": 16}, "a request alone", inputs="it fills all 4 blocks, watermark 0.5", hint="keep_free=0")
+    planned = [request.request_id for request in alone.scheduler.schedule().requests]
+    assert_equal(planned, ["all"], "who computes", inputs="one request, which fills all 4 blocks; watermark 0.5; nobody runs",
+                 hint="keep_free=0 if nobody runs, or what fills the cache could never begin")  # fmt: skip
 
 
 def test_who_gave_way_comes_before_newcomers(lab):

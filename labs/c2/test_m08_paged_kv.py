@@ -19,8 +19,7 @@ FRONT = "blocks without a name are handed out first, then the one that has been 
 
 def named(pool, count, first=0):
     """Blocks held once, each with a name."""
-    blocks = pool.allocate(count)
-    for block, name in zip(blocks, NAMES[first:], strict=False):
+    for block, name in zip(blocks := pool.allocate(count), NAMES[first:], strict=False):
         pool.name(block, name)
     return blocks
 
@@ -30,8 +29,7 @@ def test_each_block_is_handed_out_once(lab):
     pool = lab.BlockPool(5)
     assert_equal((pool.num_blocks, pool.num_free, pool.renamed), (5, 5, None), "num_blocks, num_free, renamed of a new pool of 5")
     assert_equal(pool.allocate(0), [], "allocate(0)")
-    blocks = [*pool.allocate(2), *pool.allocate(3)]
-    inputs = "a pool of 5 blocks, allocate(2) and allocate(3)"
+    blocks, inputs = [*pool.allocate(2), *pool.allocate(3)], "a pool of 5 blocks, allocate(2) and allocate(3)"
     assert_equal(sorted(blocks), [0, 1, 2, 3, 4], "all blocks handed out, sorted", inputs=inputs)
     assert_equal(pool.num_free, 0, "num_free", inputs=inputs)
     pool.release(blocks[:2])
@@ -47,8 +45,7 @@ def test_a_released_block_keeps_its_name_until_it_is_handed_out(lab):
     pool.release(blocks)
     hint = "release changes who holds a block, not what is in it: the name goes when the block is handed out again"
     assert_equal((pool.find(NAMES[:2]), pool.num_free), (blocks, 3), "find, and num_free, after release", hint=hint)
-    new = pool.allocate(3)
-    inputs = "two named blocks released, then all three blocks handed out to be written to"
+    new, inputs = pool.allocate(3), "two named blocks released, then all three blocks handed out to be written to"
     assert_equal(pool.find(NAMES[:1]), [], "find of the first name", inputs=inputs, hint="what was there will be overwritten")
     assert_equal([pool.is_named(block) for block in new], [False] * 3, "is_named of each", inputs=inputs)
     pool.name(new[0], NAMES[1])
@@ -102,6 +99,17 @@ def test_the_order_in_which_blocks_are_forgotten(lab):
 
 
 @checks("BlockPool")
+def test_the_end_goes_first_of_a_list_with_shared_blocks_too(lab):
+    pool = lab.BlockPool(4)
+    blocks = named(pool, 4)
+    pool.hold(blocks[:1])
+    pool.release(blocks)
+    inputs = f"{blocks} released, all named, and the first of them held by another request"
+    hint = "from the last of the list to the first, whoever else holds some of them"
+    assert_equal(pool.allocate(3), blocks[:0:-1], "the three blocks handed out", inputs=inputs, hint=hint)
+
+
+@checks("BlockPool")
 def test_a_block_that_was_used_again_is_forgotten_later(lab):
     pool = lab.BlockPool(2)
     a, b = named(pool, 1), named(pool, 1, first=1)
@@ -123,6 +131,14 @@ def test_find_stops_at_the_first_gap(lab):
         said = [name.decode()[0] for name in names]
         hint = "what comes after a block that is missing has to be computed anyway"
         assert_equal(pool.find(iter(names)), expected, "find", inputs=f"names {said}; A, B and C are there", hint=hint)
+    pool.release(blocks)
+    pool.find(NAMES[:3])
+    pool.find(NAMES[1:2])
+    inputs = f"{blocks} (named A, B, C) released, then A, B, C and B found, and nobody held them; one block never had a name"
+    hint = "finding changes nothing; a block is used again when it is held"
+    assert_equal(pool.allocate(4)[1:], blocks[::-1], "the blocks handed out, without the first", inputs=inputs, hint=hint)
+    pool = lab.BlockPool(4)
+    blocks = named(pool, 3)
     pool.find(NAMES[:3]).clear()
     assert_equal(pool.find(NAMES[:3]), blocks, "find, after a caller emptied the list that it had got", hint="return a new list")
 
@@ -174,6 +190,10 @@ def test_forget_all_takes_names_and_nothing_else(lab):
     pool.check_integrity([held])
     pool.name(held[0], NAMES[1])
     assert_equal(pool.find(NAMES[1:2]), held, "find", inputs="a held block named again after forget_all")
+    pool.hold(held)
+    pool.forget_all()
+    pool.name(held[0], NAMES[2])
+    assert_equal(pool.find(NAMES[2:3]), held, "find", inputs="the same, for a block that two hold")
 
 
 @checks("BlockPool")
@@ -321,9 +341,10 @@ def test_answers_count_when_a_request_comes_back(lab):
     pool, blocks = filled(TOKENS, 4)
     request = make_request(TOKENS[:5])
     request.token_ids += [*TOKENS[5:], 50]
-    hint = "token_ids and num_tokens include what was generated"
-    inputs = "a prompt of 5 tokens and 8 generated ones, 12 of the 13 cached in blocks of 4"
-    assert_equal(lab.match_prefix(request, 4, pool), blocks, "match_prefix", inputs=inputs, hint=hint)
+    said = "a prompt of 5 tokens and 8 generated ones, 12 of the 13 cached in blocks of 4"
+    assert_equal(
+        lab.match_prefix(request, 4, pool), blocks, "match_prefix", inputs=said, hint="token_ids include what was generated"
+    )
 
 
 @checks("match_prefix")
@@ -340,19 +361,28 @@ def test_names_are_computed_once(lab):
     pool.name(pool.allocate(1)[0], b"mark")
     request = make_request([1, 2, 3, 4, 5])
     request.block_hashes = [b"mark"]
-    got = lab.match_prefix(request, 4, pool)
-    inputs = "block_hashes of a request begins with a name that only we know, and a block bears it"
-    assert_equal(len(got), 1, "the number of blocks", inputs=inputs, hint="use the names that are there as they are")
+    said = "block_hashes of a request begins with a name that only we know, and a block bears it"
+    found = lab.match_prefix(request, 4, pool)
+    assert_equal(len(found), 1, "the number of blocks", inputs=said, hint="use the names that are there as they are")
 
 
 @checks("match_prefix")
 def test_more_names_than_needed_are_no_permission(lab):
     pool, blocks = filled(TOKENS, 4)
-    request = make_request(TOKENS[:8])
-    request.block_hashes = hash_blocks(TOKENS[:8], 4)
-    inputs = "8 known tokens in blocks of 4, both blocks named and cached"
-    assert_equal(lab.match_prefix(request, 4, pool), blocks[:1], "match_prefix", inputs=inputs, hint="one token is left")
-    assert_equal(request.block_hashes, hash_blocks(TOKENS[:8], 4), "block_hashes afterwards", inputs=inputs, hint="do not cut it")
+    request, names = make_request(TOKENS[:8]), hash_blocks(TOKENS[:8], 4)
+    request.block_hashes = list(names)
+    said = "8 known tokens in blocks of 4, both blocks named and cached"
+    assert_equal(lab.match_prefix(request, 4, pool), blocks[:1], "match_prefix", inputs=said, hint="one token is left")
+    assert_equal(request.block_hashes, names, "block_hashes afterwards", inputs=said, hint="do not cut it")
+
+
+@checks("match_prefix")
+def test_the_request_is_only_asked(lab):
+    pool, _ = filled(TOKENS, 4)
+    lab.match_prefix(request := make_request(TOKENS), 4, pool)
+    got = request.token_ids, request.num_computed_tokens, request.block_ids
+    hint = "the caller holds what was found, and says how much of it is computed; block_hashes alone may grow"
+    assert_equal(got, (TOKENS, 0, []), "token_ids, num_computed_tokens, block_ids", inputs="12 cached tokens", hint=hint)
 
 
 @checks("match_prefix")

@@ -139,6 +139,15 @@ def test_a_slow_minority_does_not_spoil_the_rest(lab):
 
 
 @checks("goodput")
+def test_what_is_not_named_promises_nothing(lab):
+    answers = [Latencies(3600.0, 7200.0, 9.0, ()), Latencies(0.1, 7200.0, 900.0, ())]
+    for slos, kept in (({"ttft": 0.5}, 1), ({"tpot": 10.0}, 1), ({"e2el": 7200.0}, 2)):
+        said = f"(ttft, e2el, tpot): {[tuple(a[:3]) for a in answers]}; slos={slos}, duration=1"
+        hint = "only the objectives in slos count, and there is none by default"
+        assert_close(lab.goodput(answers, slos, 1.0), kept, "goodput", atol=1e-12, rtol=0, inputs=said, hint=hint)
+
+
+@checks("goodput")
 def test_no_answers_and_answers_that_can_be_read_only_once(lab):
     assert_close(lab.goodput([], {"ttft": 1.0}, 3.0), 0.0, "goodput", atol=0, rtol=0, inputs="no answers")
     got = lab.goodput((a for a in FOUR), {"ttft": 0.5, "tpot": 0.1, "e2el": 2.0}, 2.0)
@@ -191,6 +200,22 @@ def test_gaps_are_exponential(lab):
     said = f"20,000 at 10 a second; gaps: mean {gaps.mean():.4f} s, deviation {gaps.std():.4f} s; Kolmogorov-Smirnov p = {p:.1e}"
     assert_equal(
         bool(p > 1e-4), True, "gaps are exponential with mean 0.1 s", inputs=said, hint="rng.gamma(1, 0.1), or rng.exponential"
+    )
+    r = float(np.corrcoef(gaps[:-1], gaps[1:])[0, 1])
+    hint = "draw them one after the other and leave them in that order"
+    said = f"20,000 at 10 a second; correlation of a gap with the next one: {r:.3f}"
+    assert_equal(abs(r) < 0.04, True, "gaps are independent of one another", inputs=said, hint=hint)
+
+
+@checks("poisson_arrivals")
+def test_the_first_request_has_a_gap_before_it(lab):
+    first = np.array([arrivals(lab, 2, 1.0, seed)[0] for seed in range(400)])
+    said = (
+        f"n=2, rate 1, 400 seeds: first arrivals from {first.min():.3f} to {first.max():.3f} s, {first.mean():.2f} s on average"
+    )
+    hint = "the clock starts before the first gap: n gaps for n requests, and nobody comes at 0"
+    assert_equal(
+        bool((first > 0).all() and 0.9 < first.mean() < 1.1), True, "spread over the two seconds", inputs=said, hint=hint
     )
 
 

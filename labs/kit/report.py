@@ -15,7 +15,6 @@ from labs.kit.titles import title_of
 
 MAX_FRAMES, MAX_NAMES, MAX_PRINTED = 5, 3, 2000
 QUESTION = "What is the capital of France?"  # one that the default model answers
-CHOSEN_BY_FLAG = ("attention", "kv", "scheduler")  # slots for which `--<slot> <implementation>` says what runs
 _COLOURS = {"passing": {"green": True}, "attempted": {"yellow": True}, "not attempted": {}}
 
 
@@ -153,18 +152,19 @@ class Report:
         if any(each.failures or not _all_ran(each) for each in self._exercises.values()):
             return
         parts = [each.exercise.part for each in self._exercises.values() if each.exercise.part]
-        for part in parts:
-            slot, implementation = _selected_by(part).split(".", 1)
-            flag = f" --{slot} {implementation}" if slot in CHOSEN_BY_FLAG else ""
-            out.write_line(f'The engine can run yours now: minillm generate --mine={part}{flag} --prompt "{QUESTION}"')
+        if parts:
+            flags, names = _flags(parts), ",".join(parts) if len(parts) <= MAX_NAMES else "all"
+            out.write_line(f'The engine can run yours now: minillm generate --mine={names}{flags} --prompt "{QUESTION}"')
         out.write_line("Well done. What comes next: labs next")
 
 
-def _selected_by(part: str) -> str:
-    """The part whose flag decides whether this one runs: itself, or the one that it is a piece of."""
+def _flags(parts: list[str]) -> str:
+    """What else the command must say for these parts to run; of two that exclude each other, the later one's."""
     from minillm.parts import PARTS  # only when something passes: the kit starts without the engine
 
-    return (PARTS[part].inside if part in PARTS else None) or part
+    flags = [PARTS[part].flag for part in parts if part in PARTS]
+    by_name = {flag.split()[0]: flag for flag in flags if flag}
+    return "".join(f" {flag}" for flag in by_name.values())
 
 
 def _all_ran(each: ExerciseRun) -> bool:

@@ -19,7 +19,7 @@ class Latencies(NamedTuple):
     ttft: float  # time to first token
     e2el: float  # end to end
     tpot: float | None  # mean time per output token after the first; None for a single token: there is nothing after it
-    itl: tuple[float, ...]  # n - 1 inter-token latencies; they sum to e2el - ttft
+    itl: tuple[float, ...]  # n - 1 inter-token latencies; for n > 1 they sum to e2el - ttft
 
 
 def latency_metrics(start: float, chunk_times: Sequence[float], num_tokens: int) -> Latencies:

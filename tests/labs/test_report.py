@@ -42,10 +42,10 @@ def test_a_fresh_clone_is_told_calmly(labs):
 
 
 def test_a_pass_is_remembered(labs):
-    exercise = labs.add("c2/m03_kv_cache", stub=labs.SOLVED.replace('clamp")', 'clamp", part="kv.clamp")'))
+    exercise = labs.add("c2/m03_kv_cache", stub=labs.SOLVED.replace('clamp")', 'clamp", part="kv.contiguous")'))
     done = labs.pytest("labs/c2/test_m03_kv_cache.py")
     assert done.returncode == 0 and "2.3 KV cache · clamp: passing, 2 checks" in done.stdout
-    assert "minillm generate --mine=kv.clamp --kv clamp --prompt" in done.stdout and "labs next" in done.stdout
+    assert "minillm generate --mine=kv.contiguous --kv contiguous --prompt" in done.stdout and "labs next" in done.stdout
     assert state_of(exercise) is State.PASSING
 
 

@@ -68,3 +68,10 @@ def check_no_more_is_held_back_than_may_begin_a_stop_string(subject):
                 break
             held = max(k for s in stop for k in range(len(s)) if text[:i].endswith(s[:k]))
             assert shown == text[: i - held], f"stop {stop}: after {text[:i]!r}, {shown!r} is shown, {text[: i - held]!r} is safe"
+
+
+def check_a_stop_string_is_no_pattern(subject):
+    """It is text: to `re`, some of these mean something else."""
+    for stop, text in (("a.c", "abc a.c!"), ("**", "a* **b"), ("[END]", "E D [END]"), ("\\n", "a\nb\\n."), ("$", "1$")):
+        got, want = _run(subject, (stop,), list(text)), (text[: text.index(stop)], stop)
+        assert got == want, f"stop {stop!r}, text {text!r}: got {got}, expected {want}; a stop string is text, not a pattern"

@@ -83,3 +83,27 @@ def check_random_bytes_equal_decoding_all_at_once(subject):
         ids = [rng.choice([0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0xC3, 0x61, rng.randrange(256)]) for _ in range(rng.randint(1, 12))]
         got, want = "".join(_pieces(subject, tokenizer, [], ids)), bytes(ids).decode(errors="replace")
         assert got == want, f"bytes {bytes(ids)!r}: got {got!r}, expected {want!r}"
+
+
+def _kept(decoder) -> int:
+    """Items in each text, bytes, list, tuple, set or dict among its attributes."""
+    kinds = (str, bytes, bytearray, list, tuple, set, dict)
+    return sum(len(value) for value in vars(decoder).values() if isinstance(value, kinds))
+
+
+def check_only_what_is_open_is_kept(subject):
+    tokenizer = _tokenizer()
+    prompt, answer = list(b"a prompt " * 50), list("Hà Nội ".encode() * 100)
+    given = list(prompt)
+    decoder = subject(tokenizer, given, True)
+    assert given == prompt, (
+        f"__init__ changed the prompt's ids, from {len(prompt)} to {len(given)}: read the list, change nothing"
+    )
+    before = _kept(decoder)
+    for token in answer:
+        decoder.push(token)
+    grown = _kept(decoder) - before
+    assert grown <= 16, (
+        f"{len(answer)} pushes, and it keeps {grown} items more than before; at most three bytes are open. Whoever keeps "
+        "the answer so far decodes it again with each token: quadratic work"
+    )

@@ -60,9 +60,21 @@ def softmax(scores: Tensor, seen: Tensor) -> Tensor:
     return scores.masked_fill(~seen, -torch.inf).softmax(-1)
 
 
+def minus_ten_thousand(scores: Tensor, seen: Tensor) -> Tensor:
+    return scores.masked_fill(~seen, -1e4).softmax(-1)
+
+
+def weights_in_bfloat16(scores: Tensor, seen: Tensor) -> Tensor:
+    return softmax(scores, seen).bfloat16().float()
+
+
 def plain_softmax(scores: Tensor, seen: Tensor) -> Tensor:
     weights = torch.exp(scores) * seen
     return weights / weights.sum(-1, keepdim=True)
+
+
+def scaled_in_half(q, k, v, scale, sliding_window=None):
+    return attention_with()(q * scale, k, v, 1.0, sliding_window)
 
 
 def attention_with(heads=interleaved, mask=causal_mask, own_scale=False, dtype=torch.float32, weigh=softmax):
@@ -108,6 +120,9 @@ WRONG = {
         "forgets_the_weight": patch("return normed.to(x.dtype) * weight", "return normed.to(x.dtype)", "no weight"),
         "squares_in_half": patch("    x32 = x.float()\n", "    x32 = x\n", "float16 squares overflow"),
         "stays_float32": patch("return normed.to(x.dtype) * weight", "return normed * weight.float()", "the dtype changes"),
+        "rounds_once": patch(
+            "return normed.to(x.dtype) * weight", "return (normed * weight).to(x.dtype)", "the weight comes before the rounding"
+        ),
         "in_place": patch(f"normed = x32 * {ROOT}", f"normed = x32.mul_({ROOT})", "writes into the caller's float32 tensor"),
     },
     "rope": {
@@ -143,6 +158,9 @@ WRONG = {
         ),
         "plain_exp": replace(attention_with(weigh=plain_softmax), "the largest score is not subtracted: exp overflows"),
         "in_half_precision": replace(attention_with(dtype=None), "scores in the queries' dtype"),
+        "scaled_in_half": replace(scaled_in_half, "q * scale is rounded to q's dtype"),
+        "weights_in_half": replace(attention_with(weigh=weights_in_bfloat16), "the weights are rounded before the sum"),
+        "hides_with_a_number": replace(attention_with(weigh=minus_ten_thousand), "-10,000 where -inf belongs"),
         "ignores_the_window": replace(attention_with(mask=lambda t, s, w=None: causal_mask(t, s)), "sliding_window is not used"),
         "window_one_too_wide": patch("(key > query - sliding_window)", "(key >= query - sliding_window)", "off by one"),
         "stays_float32": patch("return out.reshape(q.shape).to(q.dtype)", "return out.reshape(q.shape)", "the dtype changes"),

@@ -75,6 +75,7 @@ WRONG = {
         ),
         "keys_only": patch(RETURN, RETURN.replace("kept * 2 *", "kept *"), "the values' bytes are forgotten"),
         "cache_as_wide_as_weights": patch(RETURN, RETURN.replace("bytes_per_kv", "bytes_per_weight"), "one width for both"),
+        "whole_bytes": patch(RETURN, RETURN.replace("weights *", "int(weights *").replace("_per_kv", "_per_kv)"), "rounds bytes"),
         "first_sequence_checked": patch("for new, cached, logits in batch:", "for new, cached, logits in batch[:1]:", "only one"),
         "more_logits_than_tokens": patch("if logits > new:", "if False:", "scores tokens that are not in the step"),
     },
@@ -94,6 +95,32 @@ WRONG = {
         "sorted_by_flops": patch("key=lambda t: t[0] / t[1]", "key=lambda t: t[0]", "much work is not the same as intense work"),
         "errors_in_seconds": patch(
             ERROR, "error = sum((max(f / peak, b / bandwidth) - s) ** 2 for f, b, s in ordered)", "only the longest timing counts"
+        ),
+        "errors_of_ratios": patch(
+            ERROR, "error = sum((max(f / peak, b / bandwidth) / s - 1) ** 2 for f, b, s in ordered)", "too long weighs more"
+        ),
+        "errors_not_squared": patch(
+            ERROR, ERROR.replace("math.log(", "abs(math.log(").replace(") ** 2", "))"), "absolute errors"
+        ),
+        "errors_cancel": patch(
+            ERROR, "error = abs(sum(math.log(max(f / peak, b / bandwidth) / s) for f, b, s in ordered))", "a sum with signs"
+        ),
+        "worst_error_only": patch(
+            ERROR, "error = max(abs(math.log(max(f / peak, b / bandwidth) / s)) for f, b, s in ordered)", "one timing decides"
+        ),
+        "each_side_by_itself": patch(
+            ERROR,
+            "error = sum(math.log((f / peak if i >= border else b / bandwidth) / s) ** 2 for i, (f, b, s) in enumerate(ordered))",
+            "work above the border is never held against the bandwidth",
+        ),
+        "computing_then_moving": patch(
+            ERROR, ERROR.replace("max(f / peak, b / bandwidth)", "(f / peak + b / bandwidth)"), "a sum"
+        ),
+        "sorts_the_callers_list": patch(
+            "    ordered = sorted(timings, key=lambda t: t[0] / t[1])\n",
+            "    ordered = timings = timings if isinstance(timings, list) else list(timings)\n"
+            "    ordered.sort(key=lambda t: t[0] / t[1])\n",
+            "the caller finds his timings in another order",
         ),
         "slower_is_min": patch(ERROR, ERROR.replace("max(", "min("), "the faster of the two"),
         "sides_exchanged": patch(PEAK, PEAK.replace("[border:]", "[:border]"), "the peak from work that waits for memory"),

@@ -100,6 +100,21 @@ WRONG = {
             "request.block_ids = []\n", "request.block_ids = []\n            request.num_computed_tokens = 0\n",
             "free takes the count out of the engine's hands",
         ),
+        "commit_counts": patch(
+            '        """Nothing to do: rows are never shared."""',
+            "        request.num_computed_tokens += num_new_tokens",
+            "commit counts what the engine counts, too",
+        ),
+        "reserves_the_longest_answer": patch(
+            "request.num_tokens > self.block_size",
+            "request.num_prompt_tokens + request.max_tokens > self.block_size",
+            "a request waits for ever because its answer might become too long",
+        ),
+        "forgets_the_answer": patch(
+            "request.block_ids = []\n",
+            "request.block_ids = []\n            del request.token_ids[request.num_prompt_tokens - 1 :]\n",
+            "free throws tokens away that the request needs when it comes back",
+        ),
         "always_on_the_cpu": patch("block_size, dtype, device)", "block_size, dtype)", "the device is not passed on"),
     }
 }  # fmt: skip

@@ -1,7 +1,12 @@
 """Mistakes planted in 2.5."""
 
+import copy
+import re
+
 from labs.kit.wrong import patch, replace
 from minillm.text.sections import ANSWER, MARKERS, Piece
+from minillm.text.stop import StopChecker
+from minillm.text.stream import StreamDecoder
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 
@@ -58,6 +63,89 @@ class UntilItLooksWhole(TokenByToken):
 
     def flush(self):
         return self.tokenizer.decode(self.waiting, self.skip)
+
+
+class DecodesItAllAgain(StreamDecoder):
+    """Right in all it says; its work grows with the square of the answer's length."""
+
+    seen, shown = b"", 0
+
+    def push(self, token_id):
+        if token_id in self._hidden or self._tokenizer.token(token_id) is None:
+            return ""
+        self.seen += self._tokenizer.token_bytes(token_id, first=self._is_first)
+        self._is_first = False
+        decoder = copy.deepcopy(self._utf8)
+        decoder.setstate(self._utf8.getstate())
+        text = decoder.decode(self.seen)
+        new, self.shown = text[self.shown :], len(text)
+        return new
+
+    def flush(self):
+        self._utf8.decode(self.seen)
+        return super().flush()
+
+
+class WaitsForTheLength(TokenByToken):
+    """Waits for as many bytes as the first one of a character announces, if continuation bytes follow."""
+
+    def __init__(self, tokenizer, prompt_token_ids, skip_special_tokens=True):
+        self.known = StreamDecoder(tokenizer, prompt_token_ids, skip_special_tokens)
+        self.lead, self.late = b"", ""
+
+    def push(self, token_id):
+        text = self.late + self.known.push(token_id)
+        self.late = ""
+        data = self.known._tokenizer.token_bytes(token_id)
+        is_open = self.lead in {b"\xe0", b"\xed", b"\xf0", b"\xf4"} and len(data) == 1 and 0x80 <= data[0] < 0xC0
+        self.lead = data
+        if is_open and text:
+            self.late, text = text, ""
+        return text
+
+    def flush(self):
+        return self.late + self.known.flush()
+
+
+class NothingForTheOpenPrompt(StreamDecoder):
+    """Bytes that the prompt left open are taken for the prompt's own, unless they become a character."""
+
+    def __init__(self, tokenizer, prompt_token_ids, skip_special_tokens=True):
+        super().__init__(tokenizer, prompt_token_ids, skip_special_tokens)
+        self.open = self._utf8.getstate()[0]
+
+    def push(self, token_id):
+        text = super().push(token_id)
+        was_open, self.open = self.open, b""
+        return text.removeprefix(BROKEN) if was_open else text
+
+    def flush(self):
+        text = super().flush()
+        return "" if self.open else text
+
+
+class StopPattern(StopChecker):
+    """Each stop string is handed to `re` as it is."""
+
+    def __init__(self, stop=(), include_stop_str_in_output=False):
+        super().__init__(stop, include_stop_str_in_output)
+        self.stop, self.text, self.shown = stop, "", 0
+
+    def push(self, text):
+        if self.matched is not None:
+            return ""
+        for char in text:
+            self.text += char
+            found = [s for s in self.stop if re.search(f"(?:{s})\\Z", self.text)]
+            if found:
+                self.matched = max(found, key=len)
+                return self.text[self.shown : len(self.text) - len(self.matched) * (not self._include)]
+        held = max((n for s in self.stop for n in range(len(s)) if self.text.endswith(s[:n])), default=0)
+        begin, self.shown = self.shown, len(self.text) - held
+        return self.text[begin : self.shown]
+
+    def flush(self):
+        return "" if self.matched is not None else self.text[self.shown :]
 
 
 class EachPieceAlone:
@@ -171,6 +259,9 @@ WRONG = {
         "shows_the_prompt": patch(
             "self._utf8.decode(tail)  # leaves", "self._prompt = tail  # leaves", "the prompt's bytes never reach the decoder"
         ),
+        "nothing_for_what_the_prompt_left_open": replace(
+            NothingForTheOpenPrompt, "no U+FFFD for bytes that the prompt left open and the answer does not finish"
+        ),
         "looks_one_token_back": patch("LONGEST_OPEN = 3", "LONGEST_OPEN = 1", "an open character may span two or three tokens"),
         "hidden_tokens_count_in_the_prompt": patch(
             "            if token_id not in self._hidden:\n                tail", "            if True:\n                tail",
@@ -189,12 +280,25 @@ WRONG = {
         "every_token_is_the_first": patch("        self._is_first = False\n", "", "spaces between words are dropped"),
         "always_first": patch("self._is_first = not tail", "self._is_first = True", "the space after the prompt is lost"),
         "never_first": patch("self._is_first = not tail", "self._is_first = False", "an answer to nothing begins with a space"),
+        "padding_in_the_prompt_counts_as_first": patch(
+            "self._is_first = not tail",
+            "self._is_first = all(i in self._hidden for i in prompt_token_ids)",
+            "an id without a token stands in the prompt, and the answer's first word gets a space",
+        ),
+        "decodes_it_all_again": replace(DecodesItAllAgain, "every push decodes the whole answer so far"),
+        "waits_for_the_length": replace(WaitsForTheLength, "E0 80 can become nothing, and waits for a third byte"),
+        "takes_ids_off_the_prompt": patch(
+            "for token_id in reversed(token_ids):",
+            "for token_id in (token_ids.pop() for _ in range(len(token_ids))):",
+            "the caller's list is shorter afterwards",
+        ),
         "padding_counts_as_first": patch(
             " or self._tokenizer.token(token_id) is None", "", "an id without a token uses up the first place"
         ),
     },
     "StopChecker": {
         "looks_at_each_piece_alone": replace(EachPieceAlone, "a stop string that two tokens share is never seen"),
+        "taken_for_a_pattern": replace(StopPattern, "'a.c' ends an answer at 'abc'"),
         "shows_it_first_and_checks_then": replace(ShownAtOnce, "the first half of the stop string is on the screen already"),
         "always_holds_the_longest": replace(AlwaysHoldsTheLongest, "text that can begin no stop string waits all the same"),
         "starts_over_at_a_mismatch": patch(
@@ -218,6 +322,15 @@ WRONG = {
     },
     "SectionSplitter": {
         "markers_in_one_push_only": replace(MarkersInOnePush, "a marker that two tokens share is shown as text"),
+        "plain_tuples": patch(
+            "return [piece for piece in joined if piece.text]", "return [tuple(p) for p in joined if p.text]", "no names"
+        ),
+        "reasons_once": patch(
+            "                self._section += 1\n",
+            "                self._section += 1\n"
+            "                self._kind == ANSWER or self._openings.pop('<think>', None)\n",
+            "a second <think> is shown to the reader",
+        ),
         "whole_sections_only": replace(WholeSectionsOnly, "nothing streams: all pieces come with the flush"),
         "opening_markers_count_everywhere": patch(
             "(self._closings[kind],)", "(self._closings[kind], *self._openings)", "a <tool_call> that reasoning mentions ends it"

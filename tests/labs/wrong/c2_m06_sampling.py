@@ -1,5 +1,7 @@
 """Mistakes planted in 2.6."""
 
+import hashlib
+
 import torch
 import torch.nn.functional as F
 
@@ -7,6 +9,7 @@ from labs.kit.wrong import patch, replace
 from minillm.request import Request, SampledToken, SamplingParams
 from minillm.sampling.filters import candidates as reference
 from minillm.sampling.filters import keep, top_k_mask, top_p_mask, weights_of
+from minillm.sampling.logprobs import top_logprobs
 from minillm.sampling.pipeline import Sampler, argmax
 from minillm.sampling.rng import uniform
 
@@ -64,6 +67,11 @@ def sum_in_float32(logits, params):
     return keep(mask, ids, weights)
 
 
+def ids_in_int32(logits, params):
+    ids, weights = reference(logits, params)
+    return (None if ids is None else ids.int()), weights
+
+
 def takes_the_last_of_equals(logits, params):
     ids, weights = reference(logits, SamplingParams(temperature=params.temperature, top_k=params.top_k, min_p=params.min_p))
     if params.top_p == 1:
@@ -77,6 +85,19 @@ def four_words_that_repeat(subject):
     first = subject((1, 2, 3, 4), (5, 6))
     assert len(first) == 4 and first == subject((1, 2, 3, 4), (5, 6)) != subject((2, 2, 3, 4), (5, 6))
     assert all(0 <= word < 2**32 for word in first)
+
+
+def knows_the_published_answers(counter, key):
+    """Any mixing, with the three vectors that everybody tests looked up."""
+    published = {
+        ((0,) * 4, (0, 0)): (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8),
+        ((2**32 - 1,) * 4, (2**32 - 1,) * 2): (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD),
+        ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)): (
+            0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1,
+        ),
+    }  # fmt: skip
+    mixed = hashlib.sha256(repr((counter, key)).encode()).digest()
+    return published.get((counter, key)) or tuple(int.from_bytes(mixed[i : i + 4]) for i in range(0, 16, 4))
 
 
 def one_request_draws_again_what_it_drew(subject):
@@ -142,6 +163,44 @@ class DropsTheMantissa:
                 u = uniform(request.seed, request.num_tokens, request.index)
                 tokens[i] = SampledToken(int(weights.searchsorted(u * weights[-1], side="right")))
         return tokens
+
+
+class ShiftsInPlace:
+    """Takes the largest logit off each row before the draw: the same distribution, written over the caller's logits."""
+
+    def __call__(self, logits, requests):
+        tokens = Sampler()(logits, requests)
+        if logits.is_contiguous() and len(logits):
+            logits -= logits.amax(-1, keepdim=True)
+        return tokens
+
+
+class LogprobsForTheMost:
+    """All rows that ask get as many entries as the one that wants most."""
+
+    def __call__(self, logits, requests):
+        tokens = Sampler()(logits, requests)
+        asking = [i for i, request in enumerate(requests) if request.params.logprobs is not None]
+        if asking:
+            most = max(requests[i].params.logprobs for i in asking)
+            entries = top_logprobs(logits[asking], [tokens[i].token_id for i in asking], most)
+            for i, found in zip(asking, entries, strict=True):
+                tokens[i] = SampledToken(tokens[i].token_id, found)
+        return tokens
+
+
+class LogprobsOfTheFirst:
+    """One row's logprobs, given to every row that asks."""
+
+    def __call__(self, logits, requests):
+        tokens = Sampler()(logits, requests)
+        first = next((token.logprobs for token in tokens if token.logprobs is not None), None)
+        return [SampledToken(token.token_id, token.logprobs and first) for token in tokens]
+
+
+class TokenIsATensor:
+    def __call__(self, logits, requests):
+        return [SampledToken(torch.tensor(token.token_id), token.logprobs) for token in Sampler()(logits, requests)]
 
 
 class LastOfEquals:
@@ -211,6 +270,7 @@ WRONG = {
             "return torch.zeros_like(logits, dtype=torch.bool).index_fill_(0, logits.topk(k).indices, True)",
             "of tokens that tie with the k-th, some are cut",
         ),
+        "ids_in_int32": replace(ids_in_int32, "ids of a dtype that does not index"),
         "any_of_equals": replace(takes_the_last_of_equals, "of equally likely tokens the last ones are kept"),
         "sum_in_float32": replace(sum_in_float32, "the running sum is float32: the tail adds nothing"),
     },
@@ -234,6 +294,7 @@ WRONG = {
             "p1 = _MULTIPLIERS[1] * c2\n        c0 = (p1 >> 32) ^ c1 ^ k0\n        p0 = _MULTIPLIERS[0] * c0",
             "the second product is made from a word that has changed already",
         ),
+        "knows_the_published_answers": replace(knows_the_published_answers, "right for the published vectors alone"),
         "keys_exchanged": patch("k0, k1 = key", "k1, k0 = key", "the two key words exchanged"),
     },
     "Sampler": {
@@ -254,6 +315,10 @@ WRONG = {
         "ids_forgotten": patch("return chosen if ids is None else int(ids[chosen])", "return chosen", "a place, not a token id"),
         "sums_in_float32": replace(DropsTheMantissa, "the running sum is float32"),
         "last_of_equals": replace(LastOfEquals, "of equal logits the last one is greedy"),
+        "shifts_in_place": replace(ShiftsInPlace, "works in place on the caller's logits"),
+        "logprobs_for_the_most": replace(LogprobsForTheMost, "each row gets as many logprobs as the greediest of the batch"),
+        "logprobs_of_the_first": replace(LogprobsOfTheFirst, "every row gets one row's logprobs: right for a batch of one"),
+        "token_is_a_tensor": replace(TokenIsATensor, "a tensor of one number, and not a number"),
     },
     "fixed_split_linear": {
         "library_product": replace(library_product, "one call of the library, which adds as it likes"),

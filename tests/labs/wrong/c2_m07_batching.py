@@ -93,6 +93,28 @@ WRONG = {
             "            budget -= wanted\n",
             "the later pieces of a prompt are never found by others",
         ),
+        "noted_before_it_is_sure": patch(
+            "            wanted = self._share(request, budget)\n            is_cut",
+            "            request.note_scheduled()\n            wanted = self._share(request, budget)\n            is_cut",
+            "the time in the queue ends at the first try, and not at the admission",
+        ),
+        "found_tokens_kept": patch(
+            "            self._take_back(request)\n        return 0",
+            "            self.kv.free(request)\n        return 0",
+            "the cache is given back, and the tokens found in it still count as computed",
+        ),
+        "asks_the_whole_prompt": patch(
+            IS_CUT, IS_CUT.replace("(left <=", "(request.num_tokens <="), "cached tokens count as tokens to compute"
+        ),
+        "commits_single_tokens": patch(
+            "                if wanted > 1:\n                    self", "                if wanted:\n                    self",
+            "a token that is computed last can be shared by those computed first",
+        ),
+        "watermark_beside_old_ones_only": patch(
+            "keep_free=self._keep_free if self.running else 0",
+            "keep_free=self._keep_free if any(r.num_output_tokens for r in self.running) else 0",
+            "newcomers of one step fill the cache between them",
+        ),
         "time_not_noted": patch("                request.note_scheduled()\n", "", "the time in the queue is never measured"),
     }
 }  # fmt: skip

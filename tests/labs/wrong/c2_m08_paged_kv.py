@@ -69,6 +69,36 @@ def holds_what_it_finds(request, block_size, pool):
     return blocks
 
 
+def books_what_it_finds(request, block_size, pool):
+    request.block_ids = pool.find(block_names(request, block_size, (request.num_tokens - 1) // block_size))
+    request.num_computed_tokens = len(request.block_ids) * block_size
+    return list(request.block_ids)
+
+
+class FoundIsUsed(BlockPool):
+    """find counts as a use: whoever only waits, and looks each step, keeps its beginning for ever."""
+
+    def find(self, names):
+        blocks = super().find(names)
+        for block in blocks:
+            if block in self._free:
+                self._free.move_to_end(block)
+        return blocks
+
+
+class SharedListsTheOtherWay(BlockPool):
+    """The order is turned where a block of the list stays held."""
+
+    def release(self, blocks):
+        super().release(blocks[::-1] if any(self._references[block] > 1 for block in blocks) else blocks)
+
+
+class NamedByItsOnlyHolder(BlockPool):
+    def name(self, block, name):
+        if self._references[block] == 1:
+            super().name(block, name)
+
+
 def end_first(request, block_size, pool):
     return pool.find(block_names(request, block_size, (request.num_tokens - 1) // block_size))[::-1]
 
@@ -144,6 +174,11 @@ WRONG = {
             "pass",
             "references are not compared",
         ),
+        "found_is_used": replace(FoundIsUsed, "find moves what it finds to the end of the queue"),
+        "shared_lists_the_other_way": replace(
+            SharedListsTheOtherWay, "with a shared block in it a list is freed from its beginning"
+        ),
+        "named_by_its_only_holder": replace(NamedByItsOnlyHolder, "a block that two hold gets no name"),
         "forget_all_frees": patch(
             "            self._forget(block)\n\n    def _forget",
             "            self._forget(block)\n            self._references[block] = 0\n            self._free[block] = None\n\n"
@@ -165,6 +200,7 @@ WRONG = {
         "holds_what_it_finds": replace(
             holds_what_it_finds, "found blocks are held, and held again by the caller: they never come back"
         ),
+        "books_what_it_finds": replace(books_what_it_finds, "changes the request, which may not be admitted at all"),
         "end_first": replace(end_first, "the blocks come in the wrong order"),
     },
 }

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from labs.kit.wrong import patch, replace
-from minillm.bench.metrics import Latencies
+from minillm.bench.metrics import Latencies, poisson_arrivals
 
 
 def three_tokens_three_pieces(subject):
@@ -55,6 +55,12 @@ def each_objective_counts(answers, slos, duration):
     return min(kept, default=0) / duration
 
 
+def promises_by_default(answers, slos, duration):
+    limits = {"ttft": 60.0, "tpot": 1.0, "e2el": 600.0} | dict(slos)
+    kept = sum(all(getattr(a, k) is None or getattr(a, k) <= v for k, v in limits.items()) for a in answers)
+    return kept / duration
+
+
 def reads_twice(answers, slos, duration):
     missed = set()
     for name, limit in slos.items():
@@ -79,6 +85,16 @@ def global_generator(n, rate, rng, burstiness=1.0):
 def mean_rate(n, rate, rng, burstiness=1.0):
     times = np.cumsum(rng.gamma(burstiness, 1.0 / burstiness, n))
     return times * (np.broadcast_to(1.0 / rate, n).sum() / times[-1])
+
+
+def first_at_zero(n, rate, rng, burstiness=1.0):
+    times = poisson_arrivals(n, rate, rng, burstiness)
+    return times if n == 1 else (times - times[0]) * (times[-1] / (times[-1] - times[0]))
+
+
+def crowd_at_the_start(n, rate, rng, burstiness=1.0):
+    times = poisson_arrivals(n, rate, rng, burstiness)
+    return np.cumsum(np.sort(np.diff(times, prepend=0.0))) if np.isscalar(rate) else times
 
 
 def order_statistics(n, rate, rng, burstiness=1.0):
@@ -122,6 +138,7 @@ WRONG = {
             "(value := getattr(a, name)) is not None and value <= limit",
             "an answer of one token misses a TPOT that it does not have",
         ),
+        "promises_by_default": replace(promises_by_default, "objectives that nobody named"),
         "reads_twice": replace(reads_twice, "goes through the answers once an objective: a generator is empty by then"),
     },
     "poisson_arrivals": {
@@ -134,6 +151,8 @@ WRONG = {
         "not_rescaled": patch(RETURN, "return times", "each seed offers another load"),
         "global_generator": replace(global_generator, "draws from numpy's global generator, not from the one given"),
         "mean_rate": replace(mean_rate, "spreads a ramp evenly: the total is right, the rates are not"),
+        "first_at_zero": replace(first_at_zero, "n - 1 gaps: the first request comes at 0"),
+        "crowd_at_the_start": replace(crowd_at_the_start, "gaps in ascending order: all short ones come first"),
         "order_statistics": replace(order_statistics, "Poisson given the count, but the last is not at n / rate"),
     },
 }
