@@ -14,6 +14,7 @@ import typer
 
 from minillm import __version__
 from minillm.bench.cli import app as bench_app
+from minillm.cli_kernels import kernels
 from minillm.cli_mine import MineOption, complete_mine, read_mine
 from minillm.cli_options import HELP, engine_options, log_to_stderr
 from minillm.config import EngineConfig
@@ -27,6 +28,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(bench_app, name="bench")
+app.command()(kernels)
 
 Temperature = Annotated[float, typer.Option(help="0 always takes the likeliest token; higher is more varied.")]
 Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
@@ -209,10 +211,11 @@ def compile_model(
 ) -> None:
     """Compile a model's steps ahead of time, so that serving it is fast; takes minutes, once."""
     from minillm.compiled.build import build
+    from minillm.fused.choice import resolved
 
     log_to_stderr()
     with _progress() as report:
-        folder = build(config, batch_size, report)
+        folder = build(resolved(config), batch_size, report)
     typer.echo(folder)
 
 
@@ -226,6 +229,38 @@ def parts(
 
     rows = whose_parts()
     typer.echo(json.dumps([asdict(row) for row in rows], indent=2) if as_json else "\n".join(as_lines(rows, long)))
+
+
+@app.command()
+def plan(
+    model: Annotated[str, typer.Option(help="A name of shared/models.toml, such as llama-3.1-8b.")],
+    gpu: Annotated[str, typer.Option(help="A name of shared/hardware.toml, such as rtx-4090.")],
+    dtype: Annotated[str, typer.Option(help="Weights: fp32, bf16, fp16, fp8, int8 or int4.")] = "bf16",
+    context: Annotated[int, typer.Option(help="Tokens of prompt and answer together, for each user.")] = 4096,
+    users: Annotated[int, typer.Option(help="Requests at once.")] = 1,
+    kv_cache_dtype: Annotated[str | None, typer.Option(help="KV cache: fp32, bf16, fp16 or fp8. Default: with --dtype.")] = None,
+    gpu_memory_utilization: Annotated[float, typer.Option(help="Share of the card that the engine takes in all.")] = 0.92,
+    max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens of the largest step.")] = 2048,
+    max_num_seqs: Annotated[int, typer.Option(help="Requests in the largest step.")] = 256,
+    lora_adapters: Annotated[int, typer.Option(help="LoRA adapters held beside the weights.")] = 0,
+    lora_rank: Annotated[int, typer.Option(help="Their rank.")] = 16,
+    image_tokens: Annotated[int, typer.Option(help="Tokens of images, for each user; the encoder is not counted.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="As a JSON object, in bytes.")] = False,
+) -> None:
+    """Does it fit on a card, and for how many? Arithmetic only. The exit code is 1 where it does not."""
+    from rich.console import Console
+
+    from minillm.plan import Wish, make_plan
+    from minillm.plan_view import show
+
+    options = (kv_cache_dtype, gpu_memory_utilization, max_num_batched_tokens, max_num_seqs)
+    found = make_plan(Wish(model, gpu, dtype, context, users, *options, lora_adapters, lora_rank, image_tokens))
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        show(found, Console())
+    if not found.fits:
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":

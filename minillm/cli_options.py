@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from minillm.config import DTYPES, LOAD_FORMATS, QUANTIZATIONS, EngineConfig
+from minillm.config import DTYPES, KERNELS, LOAD_FORMATS, QUANTIZATIONS, EngineConfig
 from minillm.parts import implementations
 
 PANEL = "Model and engine"
@@ -33,7 +33,8 @@ HELP = {
     "max_model_len": "Tokens of prompt and answer together. Default: the model's own limit.",
     "max_num_seqs": "Requests running at once; more wait.",
     "max_num_batched_tokens": "Tokens computed in one step, shared by all running requests.",
-    "attention": f"Attention backend: {_choices(implementations('attention'))}.",
+    "attention": f"Attention backend: {_choices(('auto', *implementations('attention')))}. auto: with --kernels.",
+    "kernels": f"Whose kernels compute: {_choices(KERNELS)}. auto: our Triton kernels on a GPU, else torch's.",
     "kv": f"KV cache: {_choices(implementations('kv'))}.",
     "scheduler": f"{_choices(implementations('scheduler'))}.",
     "scheduling_policy": "fcfs, or priority: a request's lower priority number goes first.",

@@ -144,6 +144,7 @@ def _sliding_window(raw: dict, kind: str) -> int | None:
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOAD_FORMATS = ("auto", "dummy")
 QUANTIZATIONS = (None, "int8", "int4")
+KERNELS = ("auto", "torch", "triton")
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,8 @@ class EngineConfig:
     max_model_len: int | None = None  # tokens of prompt and answer together; None: what the model was trained for
     max_num_seqs: int = 32  # requests running at once
     max_num_batched_tokens: int = 2048  # tokens computed in one step, shared by all running requests
-    attention: str = "sdpa"
+    attention: str = "auto"  # triton where kernels are, else sdpa
+    kernels: str = "auto"  # of the small operators, attention and quantized linears: triton on a GPU, else torch
     kv: str = "paged"
     scheduler: str = "token_budget"
     scheduling_policy: str = "fcfs"  # or "priority"
@@ -179,6 +181,8 @@ class EngineConfig:
             raise ConfigError(f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
         if self.load_format not in LOAD_FORMATS:
             raise ConfigError(f"--load-format {self.load_format}: choose one of {', '.join(LOAD_FORMATS)}")
+        if self.kernels not in KERNELS:
+            raise ConfigError(f"--kernels {self.kernels}: choose one of {', '.join(KERNELS)}")
         if self.scheduling_policy not in ("fcfs", "priority"):
             raise ConfigError(f"--scheduling-policy {self.scheduling_policy}: choose fcfs or priority")
         if self.quantization not in QUANTIZATIONS:

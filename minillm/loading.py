@@ -16,11 +16,14 @@ from minillm.compiled.dispatch import CompiledDecoder, find
 from minillm.config import EngineConfig, ModelConfig
 from minillm.engine import Engine
 from minillm.errors import ConfigError
+from minillm.fused.choice import resolved, warn_of_interpreter
+from minillm.fused.decoder import FusedDecoder, FusedOps
 from minillm.kv.base import KVCache
 from minillm.kv.contiguous import ContiguousKV
 from minillm.kv.sizing import size_cache
 from minillm.model.checkpoints import Checkpoint, open_checkpoint
 from minillm.model.decoder import Decoder
+from minillm.model.linear import LinearMethod
 from minillm.model.ops import Ops
 from minillm.parts import Parts
 from minillm.quant.linear import make_linear_method
@@ -36,7 +39,8 @@ log = logging.getLogger("minillm")
 
 def build_engine(config: EngineConfig, mine: Mapping[str, Any] | None = None) -> Engine:
     """mine: parts to use in place of the references, see minillm.parts."""
-    parts = Parts(mine)
+    config, parts = resolved(config), Parts(mine)
+    warn_of_interpreter(config)
     checkpoint, model = load_model(config, parts)
     model_config, dtype, device = model.config, model.dtype, model.device
     max_model_len = resolve_max_model_len(config.max_model_len, model_config)
@@ -52,8 +56,8 @@ def build_engine(config: EngineConfig, mine: Mapping[str, Any] | None = None) ->
         model_config=model_config,
         tokenizer=tokenizer,
         scheduler=parts.get("scheduler", config.scheduler)(kv, scheduler_config(config)),
-        runner=Runner(with_graphs(config, model, kv, max_model_len), kv, device),
-        sampler=parts.get("sampling", "pipeline")(),
+        runner=Runner(with_graphs(config, with_kernels(config, parts, model), kv, max_model_len), kv, device),
+        sampler=build_sampler(config, parts),
         output=OutputProcessor(tokenizer, parts.get("text", "stream"), parts.get("text", "stop")),
         model_name=checkpoint.name,
         max_model_len=max_model_len,
@@ -62,7 +66,7 @@ def build_engine(config: EngineConfig, mine: Mapping[str, Any] | None = None) ->
 
 def load_model(config: EngineConfig, parts: Parts | None = None) -> tuple[Checkpoint, Decoder]:
     """The model with its weights, quantized if asked for. Sets the number of torch's threads."""
-    started = time.perf_counter()
+    config, started = resolved(config), time.perf_counter()
     threads = config.threads or max(1, round(usable_cores()))
     torch.set_num_threads(threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -70,7 +74,7 @@ def load_model(config: EngineConfig, parts: Parts | None = None) -> tuple[Checkp
     dtype = resolve_dtype(config.dtype, device)
     parts = parts or Parts()
     ops = Ops(**{field.name: parts.get("ops", field.name) for field in fields(Ops)})
-    method = make_linear_method(config.quantization, config.quantization_group_size, checkpoint.config, device)
+    method = linear_method(config, checkpoint.config, device)
     model = Decoder(checkpoint.config, build_attention(config, parts), dtype, device, method, ops)
     model.load_weights(checkpoint.weights())
     log.info(
@@ -79,6 +83,15 @@ def load_model(config: EngineConfig, parts: Parts | None = None) -> tuple[Checkp
         str(dtype).removeprefix("torch."), device, threads, "s"[: threads > 1],
     )  # fmt: skip
     return checkpoint, model
+
+
+def linear_method(config: EngineConfig, model: ModelConfig, device: torch.device) -> LinearMethod:
+    """How matrices are stored and multiplied by: torch's kernels, or for small integers ours."""
+    if config.quantization is None or config.kernels == "torch":
+        return make_linear_method(config.quantization, config.quantization_group_size, model, device)
+    from minillm.fused.linear import make_triton_linear  # loads Triton
+
+    return make_triton_linear(config.quantization, config.quantization_group_size, model)
 
 
 def build_attention(config: EngineConfig, parts: Parts) -> AttentionBackend:
@@ -106,11 +119,30 @@ def build_cache(
     return parts.get("kv", config.kv)(model.config, size.num_blocks, size.block_size, dtype, device, **options)
 
 
-def with_graphs(config: EngineConfig, model: Decoder, kv: KVCache, max_model_len: int) -> Decoder | CompiledDecoder:
+def build_sampler(config: EngineConfig, parts: Parts) -> Any:
+    """The caller's own sampler if there is one, else with our kernels the one that draws a batch in one launch."""
+    if config.kernels != "triton" or parts.is_own("sampling", "pipeline"):
+        return parts.get("sampling", "pipeline")()
+    from minillm.sampling.on_gpu import TritonSampler  # loads Triton
+
+    return TritonSampler()
+
+
+def with_kernels(config: EngineConfig, parts: Parts, model: Decoder) -> Decoder | FusedDecoder:
+    """The model with our kernels as its small operators, if they are chosen. An operator of the caller's own, `ops.…`, belongs
+    to the plain decoder, and would not run in the fused one: then that is what runs."""
+    if config.kernels != "triton" or any(parts.is_own("ops", field.name) for field in fields(Ops)):
+        return model
+    return FusedDecoder(model, FusedOps(**{field.name: parts.get("kernels", field.name) for field in fields(FusedOps)}))
+
+
+def with_graphs(
+    config: EngineConfig, model: Decoder | FusedDecoder, kv: KVCache, max_model_len: int
+) -> Decoder | FusedDecoder | CompiledDecoder:
     """The model with what `minillm compile` has built for it, or on a GPU with graphs captured now, if there is any."""
     if model.device.type == "cuda":
         return captured(config, model, kv.layers, max_model_len)
-    return find(config, model)
+    return model if isinstance(model, FusedDecoder) else find(config, model)
 
 
 def scheduler_config(config: EngineConfig) -> SchedulerConfig:

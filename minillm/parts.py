@@ -22,12 +22,14 @@ from minillm.errors import ConfigError
 @dataclass(frozen=True)
 class Part:
     """One replaceable piece. reference: "module:attribute" of the code that stands for it. inside: the part that calls it, where
-    only one does: it runs if that one is selected, and is no choice of its own."""
+    only one does: it runs if that one is selected, and is no choice of its own. chosen_by: "flag.value" that makes it run, where
+    that is not its own name."""
 
     name: str
     summary: str
     reference: str
     inside: str | None = None
+    chosen_by: str | None = None
 
     @property
     def slot(self) -> str:
@@ -38,11 +40,18 @@ class Part:
         """ "module:attribute" of what any implementation of this slot must do."""
         return self.reference if self.inside else PROTOCOLS.get(self.slot, self.reference)
 
+    @property
+    def flag(self) -> str:
+        """What selects this part on a command line: "--kv contiguous". Empty where nothing else could be selected."""
+        slot, value = (self.chosen_by or self.inside or self.name).split(".", 1)
+        return f"--{slot} {value}" if slot in CHOSEN_BY_FLAG else ""
+
     def load(self) -> Any:
         module, attribute = self.reference.split(":")
         return getattr(import_module(module), attribute)
 
 
+CHOSEN_BY_FLAG = ("attention", "kernels", "kv", "scheduler")  # slots with a flag of that name
 # Slots with one way of doing things have no protocol apart from it: the reference's methods and docstrings are the contract.
 PROTOCOLS = {
     "attention": "minillm.attention.base:AttentionBackend",
@@ -52,9 +61,12 @@ PROTOCOLS = {
 }
 
 
+TRITON = "kernels.triton"  # the flag that runs our kernels
+
 _ALL = (
     Part("attention.torch", "one sequence at a time, from the definition", "minillm.attention.torch_ref:TorchAttention"),
     Part("attention.sdpa", "torch's fused attention", "minillm.attention.sdpa:SdpaAttention"),
+    Part("attention.triton", "our kernels for a GPU, over blocks where they lie", "minillm.attention.triton:TritonAttention"),
     Part("kv.contiguous", "one reserved row a request", "minillm.kv.contiguous:ContiguousKV"),
     Part("kv.paged", "small blocks, shared prefixes", "minillm.kv.paged:PagedKV"),
     Part("kv.blocks", "who holds which block", "minillm.kv.blocks:BlockPool", inside="kv.paged"),
@@ -63,6 +75,10 @@ _ALL = (
     Part("ops.rope", "rotary positions", "minillm.model.ops:rope"),
     Part("ops.swiglu", "the gate of the feed-forward layer", "minillm.model.ops:swiglu"),
     Part("ops.gqa_attention", "attention of one sequence", "minillm.model.ops:gqa_attention", inside="attention.torch"),
+    Part("kernels.rms_norm", "normalisation in one launch", "minillm.kernels.rms_norm:rms_norm", chosen_by=TRITON),
+    Part("kernels.add_rms_norm", "addition and normalisation in one", "minillm.kernels.rms_norm:add_rms_norm", chosen_by=TRITON),
+    Part("kernels.rope", "rotary positions of q and k in one launch", "minillm.kernels.rope:rope", chosen_by=TRITON),
+    Part("kernels.silu_mul", "the feed-forward gate in one launch", "minillm.kernels.silu_mul:silu_mul", chosen_by=TRITON),
     Part("scheduler.token_budget", "one token budget for all", "minillm.scheduler:Scheduler"),
     Part("scheduler.static", "a batch runs until its last request is done", "minillm.schedulers:StaticScheduler"),
     Part("scheduler.prefill_first", "whole prompts before any decode", "minillm.schedulers:PrefillFirstScheduler"),
@@ -76,7 +92,9 @@ PARTS: dict[str, Part] = {part.name: part for part in _ALL}
 
 def implementations(slot: str) -> list[str]:
     """What a flag for this slot may be set to."""
-    return [part.name.split(".")[1] for part in PARTS.values() if part.slot == slot and part.inside is None]
+    return [
+        part.name.split(".")[1] for part in PARTS.values() if part.slot == slot and part.inside is None and part.chosen_by is None
+    ]
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -99,3 +117,7 @@ class Parts:
         if name not in PARTS:
             raise ConfigError(f"--{slot} {implementation}: choose one of {', '.join(implementations(slot))}")
         return self._mine.get(name) or PARTS[name].load()
+
+    def is_own(self, slot: str, implementation: str) -> bool:
+        """Whether the caller put an object of their own there."""
+        return f"{slot}.{implementation}" in self._mine

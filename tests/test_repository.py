@@ -93,13 +93,14 @@ def test_dependencies_point_one_way(room):
 def test_runtime_imports_are_runtime_dependencies():
     """transformers and friends are the tests' oracle; what serves a model must run without them."""
     declared = packages_named(PROJECT["project"]["dependencies"])
-    learn = packages_named(PROJECT["project"]["optional-dependencies"]["learn"])  # checks are run by who has these
+    extras = {name: packages_named(PROJECT["project"]["optional-dependencies"][name]) for name in ("learn", "gpu")}
+    more = {"labs": extras["learn"], "kernels": extras["gpu"]}  # checks are run by who has these; kernels are loaded when chosen
     for room in ROOMS:
         for path in modules_of(room):
             if path.is_relative_to(ELSEWHERE):
                 continue
             outside = {name.split(".")[0] for name in imports(path)} - OURS - sys.stdlib_module_names
-            allowed = declared | learn if room == "labs" else declared
+            allowed = declared | more.get(room, set())
             assert outside <= allowed, f"{path.relative_to(ROOT)} imports {sorted(outside - allowed)}"
 
 

@@ -53,7 +53,7 @@ runtime)
     .venv/bin/python tools/kernels_guard.py
     ;;
 learn)
-    say "Installing what learning and testing need (transformers, Jupyter, pytest ...), about 0.15 GB to download."
+    say "Installing what learning and testing need (transformers, Jupyter, pytest, Triton ...), about 0.35 GB to download."
     pip -q --no-build-isolation -e '.[learn,dev]'
     ;;
 *)

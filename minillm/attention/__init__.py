@@ -3,9 +3,11 @@
 from minillm.attention.base import Attend, AttentionBackend, AttentionMetadata
 from minillm.attention.sdpa import SdpaAttention
 from minillm.attention.torch_ref import TorchAttention
+from minillm.attention.triton import TritonAttention
 from minillm.errors import ConfigError
 
-BACKENDS: dict[str, type[AttentionBackend]] = {"torch": TorchAttention, "sdpa": SdpaAttention}
+# TritonAttention imports Triton when one is made, so that this module needs none.
+BACKENDS: dict[str, type[AttentionBackend]] = {"torch": TorchAttention, "sdpa": SdpaAttention, "triton": TritonAttention}
 
 
 def make_attention(name: str) -> AttentionBackend:
@@ -15,4 +17,13 @@ def make_attention(name: str) -> AttentionBackend:
     return BACKENDS[name]()
 
 
-__all__ = ["BACKENDS", "Attend", "AttentionBackend", "AttentionMetadata", "SdpaAttention", "TorchAttention", "make_attention"]
+__all__ = [
+    "BACKENDS",
+    "Attend",
+    "AttentionBackend",
+    "AttentionMetadata",
+    "SdpaAttention",
+    "TorchAttention",
+    "TritonAttention",
+    "make_attention",
+]

@@ -31,7 +31,7 @@ class _Step:
         self.num_decodes = meta.num_decodes
         if meta.num_decodes:
             seq_lens = meta.seq_lens[: meta.num_decodes]
-            self.decode_context = _Context.locate(meta.block_tables[: meta.num_decodes], meta.block_size, max(seq_lens))
+            self.decode_context = Context.locate(meta.block_tables[: meta.num_decodes], meta.block_size, max(seq_lens))
             self.decode_mask = _decode_mask(seq_lens, sliding_window, meta.block_tables.device)
         self.prefills = [_Prefill.of(meta, i, sliding_window) for i in range(meta.num_decodes, meta.num_seqs)]
 
@@ -78,7 +78,7 @@ def _window_cuts(sliding_window: int | None, seq_len: int) -> bool:
 class _Prefill:
     start: int  # first row of its queries in the flat batch
     end: int
-    context: _Context
+    context: Context
     mask: Tensor | None  # [T, seq_len] bool; None: plainly causal from the sequence's first token
 
     @classmethod
@@ -88,12 +88,15 @@ class _Prefill:
         # SDPA's is_causal aligns the first query with the first key, so a later chunk needs its mask written out.
         plain = num_queries == seq_len and not _window_cuts(sliding_window, seq_len)
         mask = None if plain else causal_mask(num_queries, seq_len, sliding_window, meta.block_tables.device)
-        return cls(start, end, _Context.locate(meta.block_tables[i : i + 1], meta.block_size, seq_len), mask)
+        return cls(start, end, Context.locate(meta.block_tables[i : i + 1], meta.block_size, seq_len), mask)
 
 
 @dataclass(frozen=True)
-class _Context:
-    """Where some sequences' first `length` tokens lie: in consecutive blocks, one a sequence, or scattered."""
+class Context:
+    """Where the first `length` tokens of some sequences lie: in consecutive blocks, one a sequence, or scattered.
+
+    Located once a step; `read` then costs each layer a view in the first case, and a copy of all of it (a gather) in the second.
+    """
 
     num_seqs: int
     length: int
@@ -101,7 +104,7 @@ class _Context:
     blocks: Tensor  # [num_seqs * blocks per sequence]
 
     @classmethod
-    def locate(cls, block_tables: Tensor, block_size: int, length: int) -> _Context:
+    def locate(cls, block_tables: Tensor, block_size: int, length: int) -> Context:
         blocks = block_tables[:, : -(-length // block_size)]
         first = None
         if blocks.shape[1] == 1:

@@ -60,7 +60,7 @@ def build(config: EngineConfig, buckets: Sequence[int] | None = None, report: Re
         raise ConfigError("compiling needs a C++ compiler and there is none; install g++ (Debian, Ubuntu: apt install g++)")
     if config.kv != "paged":
         raise ConfigError(f"compiled graphs read a paged cache; --kv {config.kv} always runs eager")
-    if config.attention != "sdpa":
+    if config.attention not in ("auto", "sdpa"):
         raise ConfigError(f"compiled graphs have their own attention; --attention {config.attention} always runs eager")
     _, decoder = load_model(config)
     if decoder.device.type != "cpu":

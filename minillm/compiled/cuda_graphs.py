@@ -21,11 +21,13 @@ from torch import Tensor
 from minillm.compiled.dispatch import Bucket, CompiledDecoder, default_buckets
 from minillm.compiled.graph import DecodeGraph, HeadGraph
 from minillm.config import EngineConfig
+from minillm.fused.decoder import FusedDecoder
 from minillm.model.decoder import Decoder
 
 log = logging.getLogger("minillm")
 
 LONGEST = 2048  # tokens: the graph's attention writes its products to memory, and longer contexts are better off eager
+Model = Decoder | FusedDecoder
 Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 
 
@@ -62,11 +64,12 @@ class Recorder:
 
 
 def captured(
-    config: EngineConfig, decoder: Decoder, kv_cache: list[Tensor], max_model_len: int, capture: Capture | None = None
-) -> Decoder | CompiledDecoder:
+    config: EngineConfig, decoder: Model, kv_cache: list[Tensor], max_model_len: int, capture: Capture | None = None
+) -> Model | CompiledDecoder:
     """The decoder with its decode steps as CUDA graphs; as it is where they are not wanted or the capture fails. The log says
     which. kv_cache: as capture_buckets'. capture: None: a new Recorder."""
-    if config.enforce_eager or config.kv != "paged" or config.attention != "sdpa":
+    own = "triton" if isinstance(decoder, FusedDecoder) else "sdpa"  # what its graph computes, whatever was asked for
+    if config.enforce_eager or config.kv != "paged" or config.attention not in ("auto", own):
         return decoder
     sizes, started = default_buckets(config.max_num_seqs), time.perf_counter()
     try:
@@ -82,23 +85,35 @@ def captured(
 
 @torch.inference_mode()
 def capture_buckets(
-    decoder: Decoder, kv_cache: list[Tensor], sizes: list[int], max_model_len: int, capture: Capture
+    decoder: Model, kv_cache: list[Tensor], sizes: list[int], max_model_len: int, capture: Capture
 ) -> dict[int, Bucket]:
-    """For CompiledDecoder: graphs for each batch size, over block tables of 2, 4, 8, … blocks, up to max_model_len or LONGEST.
+    """For CompiledDecoder: graphs for each batch size. Our kernels read as many blocks of a table as are in use, and one graph
+    serves all lengths; torch's read all, and there is one for block tables of 2, 4, 8, … blocks, up to max_model_len or LONGEST.
 
     kv_cache must be the one that steps will be called with: its addresses are in the graphs.
     """
-    largest_width = -(-min(max_model_len, LONGEST) // kv_cache[0].shape[-1])
-    widths = [2]
-    while widths[-1] < largest_width:
-        widths.append(widths[-1] * 2)
+    if isinstance(decoder, FusedDecoder):
+        from minillm.fused.graph import FusedDecodeGraph  # loads Triton
+
+        step, widths = FusedDecodeGraph(decoder, max_model_len), [max(2, -(-max_model_len // kv_cache[0].shape[-1]))]
+    else:
+        step, widths = DecodeGraph(decoder), _widths(-(-min(max_model_len, LONGEST) // kv_cache[0].shape[-1]))
     # largest first, so that smaller graphs find room in the memory that larger ones gave back
-    return {size: _capture_bucket(decoder, kv_cache, size, widths, capture) for size in sorted(sizes, reverse=True)}
+    return {size: _capture_bucket(decoder, step, kv_cache, size, widths, capture) for size in sorted(sizes, reverse=True)}
 
 
-def _capture_bucket(decoder: Decoder, kv_cache: list[Tensor], size: int, widths: list[int], capture: Capture) -> Bucket:
+def _widths(largest: int) -> list[int]:
+    widths = [2]
+    while widths[-1] < largest:
+        widths.append(widths[-1] * 2)
+    return widths
+
+
+def _capture_bucket(
+    decoder: Model, decode_graph: Callable, kv_cache: list[Tensor], size: int, widths: list[int], capture: Capture
+) -> Bucket:
     nobodys_block = len(kv_cache[0]) - 1
-    decode_graph, head_graph = DecodeGraph(decoder), HeadGraph(decoder)
+    head_graph = HeadGraph(decoder)
     new = {"dtype": torch.int64, "device": decoder.device}
     recorded: dict[int, _Recorded] = {}
     for width in reversed(widths):

@@ -112,7 +112,7 @@ def without_decodes(meta: AttentionMetadata) -> AttentionMetadata:
 def find(config: EngineConfig, decoder: Decoder) -> Decoder | CompiledDecoder:
     """The decoder with whatever has been compiled for it, or as it is; one line in the log says which. Never compiles."""
     # graphs bring their own attention; another backend than the default was asked for to be used
-    if config.enforce_eager or config.kv != "paged" or config.attention != "sdpa" or decoder.device.type != "cpu":
+    if config.enforce_eager or config.kv != "paged" or config.attention not in ("auto", "sdpa") or decoder.device.type != "cpu":
         return decoder
     folder = graphs_folder(config, decoder)
     found = sorted(int(p.name.removeprefix("batch-")) for p in folder.glob("batch-*") if read_manifest(p))

@@ -17,7 +17,7 @@ log = logging.getLogger("minillm.mine")
 
 Mine = bool | Sequence[str] | Mapping[str, Any] | None
 ALL = "all"
-INSIDE_GRAPHS = ("attention", "ops")  # slots whose references are compiled into decode graphs
+INSIDE_GRAPHS = ("attention", "ops", "kernels")  # slots whose references are compiled into decode graphs
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,19 @@ def _is_selected(name: str, config: EngineConfig) -> bool:
     if name not in PARTS:
         return False
     slot, _, implementation = _selector(name).partition(".")
-    return getattr(config, slot, implementation) == implementation
+    return _flag(config, slot, implementation) == implementation
+
+
+def _flag(config: EngineConfig, slot: str, default: str | None = None) -> str | None:
+    """What the flag of that name stands for, `auto` replaced by what it means here."""
+    from minillm.fused.choice import resolved  # loads torch
+
+    return getattr(resolved(config), slot, default)
 
 
 def _selector(name: str) -> str:
-    """The part whose flag decides whether this one runs: its own, or that of the part it belongs inside."""
-    return PARTS[name].inside or name
+    """`slot.value` of the flag that decides whether this part runs: its own, that of the part it belongs inside, or another."""
+    return PARTS[name].chosen_by or PARTS[name].inside or name
 
 
 def _named(name: str, own: Mapping[str, OwnPart]) -> OwnPart:
@@ -112,7 +119,7 @@ def _report(own: Mapping, passing: Mapping, running: Mapping, config: EngineConf
     for name in (name for name in passing if name not in running):
         slot, _, implementation = _selector(name).partition(".")
         level = logging.INFO if all_asked and running else logging.WARNING
-        log.log(level, "%s passed, but --%s is %s: add --%s %s", name, slot, getattr(config, slot), slot, implementation)
+        log.log(level, "%s passed, but --%s is %s: add --%s %s", name, slot, _flag(config, slot), slot, implementation)
     waiting = [f"{name} (lab {part.module_id}, {_in_words(part)})" for name, part in own.items() if name not in passing]
     if all_asked and waiting:
         log.info("not yours yet: %s", ", ".join(waiting))

@@ -68,3 +68,18 @@ def test_an_engine_runs_what_was_put_in_and_counts_on_it(tiny_llm):
     mine = tiny_llm(mine={name: counting(name) for name in calls}).generate([[5, 6, 7]])[0].outputs[0]
     assert mine.token_ids == plain.token_ids and mine.text == plain.text
     assert min(calls.values()) >= 1, calls
+
+
+@pytest.mark.parametrize(
+    "part, flag",
+    [
+        ("kv.contiguous", "--kv contiguous"),
+        ("kv.blocks", "--kv paged"),
+        ("ops.gqa_attention", "--attention torch"),
+        ("kernels.rope", "--kernels triton"),
+        ("ops.rope", ""),
+        ("text.stop", ""),
+    ],
+)
+def test_what_selects_a_part(part, flag):
+    assert PARTS[part].flag == flag

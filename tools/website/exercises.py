@@ -9,6 +9,7 @@ from html import escape
 from labs.kit.catalog import Exercise, LabModule, find_module
 from labs.kit.errors import LabError
 from labs.kit.hints import hints_of
+from minillm.parts import PARTS
 from shared.course import Module
 
 
@@ -28,7 +29,7 @@ def _box(lab: LabModule, exercise: Exercise) -> str:
     hints = hints_of(exercise)
     reference = exercise.reference.replace(":", ".")
     part = f" In the engine it is the part `{exercise.part}`." if exercise.part else ""
-    try_it = f"minillm serve --mine {exercise.part}  # once it passes: the server runs on it" if exercise.part else ""
+    try_it = _serve(exercise.part) if exercise.part else ""
     return "\n\n".join(
         (
             '<div class="exercise" markdown="1">',
@@ -41,6 +42,11 @@ def _box(lab: LabModule, exercise: Exercise) -> str:
             "</div>",
         )
     )
+
+
+def _serve(part: str) -> str:
+    flag = PARTS[part].flag if part in PARTS else ""
+    return f"minillm serve {f'{flag} ' if flag else ''}--mine={part}  # once it passes: the server runs on it"
 
 
 def _reference(name: str) -> str:

@@ -27,7 +27,7 @@ from types import ModuleType
 
 from shared.course import Course
 
-PLUGS = ("home", "papers", "calculator_data", "tables", "results_page", "api", "evidence_badges", "glossary")
+PLUGS = ("home", "papers", "calculator_data", "tables", "kernels_page", "results_page", "api", "evidence_badges", "glossary")
 MARKER = re.compile(r"^<!-- generated: (?P<name>[^>]+?) -->[ \t]*$", re.MULTILINE)
 Warn = Callable[[str], None]
 # At once, not when first used: MkDocs takes this folder off the import path as soon as its hook is loaded.

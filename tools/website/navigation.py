@@ -34,6 +34,7 @@ def navigation(course: Course) -> list:
                 {"How numbers are labelled": "reference/evidence.md"},
                 {"Hardware": "reference/hardware.md"},
                 {"Models": "reference/models.md"},
+                {"Kernels": "reference/kernels.md"},
                 {"Results": "reference/results.md"},
                 {"Step events": "events.md"},
                 {"API": navigation_of("api", course)},

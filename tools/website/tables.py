@@ -38,7 +38,7 @@ def hardware_table(page_uri: str, course: Course) -> str:
     columns = ["Accelerator", "Memory", "Bandwidth GB/s", *(_peak_title(*peak) for peak in PEAKS)]
     columns += ["L2", "Multi&shy;processors", "Shared memory each", "Power W", "Best GEMM % of peak", "Price $/h", "Links GB/s"]
     rows = [_accelerator(hardware.load(name, allow_unverified=True)) for name in hardware.names()]
-    return _table("Accelerators", columns, rows)
+    return table("Accelerators", columns, rows)
 
 
 def _peak_title(dtype: str, accumulate: str) -> str:
@@ -92,7 +92,7 @@ def model_table(page_uri: str, course: Course) -> str:
     columns = ["Model", "Parameters", "Active a token", "KV cache a token, bf16", "Weights, bf16", "Layers", "Hidden size"]
     columns += ["Query heads", "KV heads", "Head size", "MLP size", "Vocabulary", "Context", "Experts", "Window"]
     rows = [_model(models.load(name, allow_unverified=True)) for name in models.names()]
-    return _table("Models", columns, rows)
+    return table("Models", columns, rows)
 
 
 def _model(model: models.Model) -> list[Cell]:
@@ -136,7 +136,8 @@ def _count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def _table(caption: str, columns: Iterable[str], rows: Sequence[Sequence[Cell]]) -> str:
+def table(caption: str, columns: Iterable[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """A sortable table in a box of its own; below it, its cells' sources, if they have any."""
     used = {cell.source.id: cell.source for row in rows for cell in row if cell.source}
     head = "".join(f'<th scope="col">{title}</th>' for title in columns)
     body = "\n".join(
@@ -145,12 +146,14 @@ def _table(caption: str, columns: Iterable[str], rows: Sequence[Sequence[Cell]])
         + "</tr>"
         for row in rows
     )
-    return (
-        f'<p class="skip-table"><a href="#sources">Past the table, to its sources</a></p>\n'
+    box = (
         f'<div class="table-box" tabindex="0" role="region" aria-label="{caption}, a wide table">\n'
         f'<table class="sortable"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>\n</div>\n\n'
-        f"## Sources\n\n{_source_list(used.values())}"
     )
+    if not used:
+        return box
+    past = '<p class="skip-table"><a href="#sources">Past the table, to its sources</a></p>'
+    return f"{past}\n{box}## Sources\n\n{_source_list(used.values())}"
 
 
 def _sourced(shown: str, source: Source | None, note: str) -> str:

@@ -93,21 +93,25 @@ def open_random(folder: Path, name: str, seed: int) -> Checkpoint:
     config = read_config(folder)
     if not (folder / "tokenizer.json").is_file():
         raise CheckpointError(f"{folder} has no tokenizer.json; copy one there, or name a shape: {', '.join(SHAPES)}")
-    return Checkpoint(name, folder, config, read=lambda: random_weights(config, seed))
+    # a GPU draws 8 billion numbers in the time of a breath, a CPU in minutes
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return Checkpoint(name, folder, config, read=lambda: random_weights(config, seed, device))
 
 
-def random_weights(config: ModelConfig, seed: int) -> NamedTensors:
-    """Normal with standard deviation 0.02, as most models start; norms are 1. A tensor depends on its name and seed only."""
-    dtype = getattr(torch, config.torch_dtype or "bfloat16")
+def random_weights(config: ModelConfig, seed: int, device: torch.device | str = "cpu") -> NamedTensors:
+    """Normal with standard deviation 0.02, as most models start; norms are 1. A tensor depends on its name, the seed and the kind
+    of device only, which draws it: a GPU's numbers are others than a CPU's."""
+    dtype, device = getattr(torch, config.torch_dtype or "bfloat16"), torch.device(device)
     for name, shape in expected_tensors(config).items():
-        yield name, _random(name, shape, dtype, seed)
+        yield name, _random(name, shape, dtype, seed, device)
 
 
-def _random(name: str, shape: Shape, dtype: torch.dtype, seed: int) -> Tensor:
+def _random(name: str, shape: Shape, dtype: torch.dtype, seed: int, device: torch.device) -> Tensor:
     if name.endswith("norm.weight"):
-        return torch.ones(shape, dtype=dtype)
+        return torch.ones(shape, dtype=dtype, device=device)
     key = int.from_bytes(hashlib.sha256(f"{seed}|{name}".encode()).digest()[:8], "big", signed=True)
-    return torch.empty(shape, dtype=dtype).normal_(0.0, 0.02, generator=torch.Generator().manual_seed(key))
+    generator = torch.Generator(device).manual_seed(key)
+    return torch.empty(shape, dtype=dtype, device=device).normal_(0.0, 0.02, generator=generator)
 
 
 def byte_tokenizer(vocab_size: int) -> Tokenizer:

@@ -1,0 +1,1 @@
+"""The decoder with our Triton kernels in it: small operators fused, quantized matrices read as they are stored."""
