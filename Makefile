@@ -18,7 +18,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve pull test notebooks site docs-serve lint engines clean
+.PHONY: help setup serve pull test notebooks gpu site docs-serve lint engines clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ test: $(LEARN) pull ## run the tests, on the real model, and every notebook agai
 notebooks: $(LEARN) pull ## run every notebook of the course, and write what it prints
 	$(BIN)/python tools/notebooks.py run --all
 	$(BIN)/python tools/notebooks.py check --all
+
+gpu: $(RUNTIME) ## check and time the kernels and minillm on an NVIDIA GPU, in 6 minutes (needs one; ARGS="--quick": in 1)
+	@$(BIN)/python benchmarks/gpu.py $(ARGS)
 
 site: $(LEARN) ## build the site into site/, strictly (SITE_OFFLINE=true: one that opens from files)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

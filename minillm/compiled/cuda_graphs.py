@@ -68,10 +68,12 @@ def captured(
 ) -> Model | CompiledDecoder:
     """The decoder with its decode steps as CUDA graphs; as it is where they are not wanted or the capture fails. The log says
     which. kv_cache: as capture_buckets'. capture: None: a new Recorder."""
-    own = "triton" if isinstance(decoder, FusedDecoder) else "sdpa"  # what its graph computes, whatever was asked for
+    fused = isinstance(decoder, FusedDecoder)
+    own = "triton" if fused else "sdpa"  # what its graph computes, whatever was asked for
     if config.enforce_eager or config.kv != "paged" or config.attention not in ("auto", own):
         return decoder
-    sizes, started = default_buckets(config.max_num_seqs), time.perf_counter()
+    # torch's attention writes its products to memory, too much of it for large batches
+    sizes, started = (batch_sizes if fused else default_buckets)(config.max_num_seqs), time.perf_counter()
     try:
         buckets = capture_buckets(decoder, kv_cache, sizes, max_model_len, capture or Recorder())
     except RuntimeError as e:  # what torch raises for a failed capture, and for memory that ran out in one
@@ -81,6 +83,12 @@ def captured(
     numbers = ", ".join(map(str, sizes))
     log.info("captured decode steps as CUDA graphs for batch sizes %s in %.1f s", numbers, time.perf_counter() - started)
     return CompiledDecoder(decoder, buckets)
+
+
+def batch_sizes(max_num_seqs: int) -> list[int]:
+    """default_buckets, then powers of two and max_num_seqs itself: a GPU computes so many decodes in the time of one, and cut
+    into pieces they would read the weights once for each."""
+    return sorted({*default_buckets(max_num_seqs), *(1 << i for i in range(6, max_num_seqs.bit_length())), max_num_seqs})
 
 
 @torch.inference_mode()

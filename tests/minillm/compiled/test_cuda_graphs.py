@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from minillm import loading
-from minillm.compiled.cuda_graphs import capture_buckets, captured
+from minillm.compiled.cuda_graphs import batch_sizes, capture_buckets, captured
 from minillm.compiled.dispatch import CompiledDecoder
 from minillm.config import EngineConfig
 from minillm.request import SamplingParams
@@ -49,6 +49,14 @@ def test_the_default_sizes_are_captured_and_logged(parts, caplog):
         model = captured(EngineConfig(max_num_seqs=6), decoder, layers, MAX_MODEL_LEN, on_a_cpu)
     assert list(model.buckets) == [1, 4, 6]
     assert "captured decode steps as CUDA graphs for batch sizes 1, 4, 6 in" in caplog.text
+
+
+@pytest.mark.parametrize("most, sizes", [
+    (1, [1]), (6, [1, 4, 6]), (32, [1, 4, 8, 16, 32]), (33, [1, 4, 8, 16, 32, 33]), (128, [1, 4, 8, 16, 32, 64, 128]),
+    (200, [1, 4, 8, 16, 32, 64, 128, 200]),
+])  # fmt: skip
+def test_a_graph_holds_every_batch_whole(most, sizes):
+    assert batch_sizes(most) == sizes
 
 
 @pytest.mark.parametrize("options", [{"enforce_eager": True}, {"kv": "contiguous"}], ids=str)

@@ -23,7 +23,8 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
         (CPU, {"attention": "triton"}, ("torch", "triton")),
     ],
 )
-def test_auto(device, options, expected):
+def test_auto(device, options, expected, monkeypatch):
+    monkeypatch.setattr(choice, "obstacle", lambda: None)
     config = resolved(EngineConfig(**options), device)
     assert (config.kernels, config.attention) == expected
     assert resolved(config, CPU) == config  # what is chosen once stays
@@ -35,6 +36,30 @@ def test_without_triton(monkeypatch):
     for options in ({"kernels": "triton"}, {"attention": "triton"}):
         with pytest.raises(ConfigError, match="Triton is not installed"):
             resolved(EngineConfig(**options), GPU)
+
+
+def test_where_triton_cannot_launch(monkeypatch, caplog):
+    monkeypatch.setattr(choice, "obstacle", lambda: "Triton needs a C compiler")
+    assert resolved(EngineConfig(), GPU).kernels == "torch"
+    assert caplog.messages == ["running torch's kernels instead of ours: Triton needs a C compiler"]
+    with pytest.raises(ConfigError, match="a C compiler; or choose --kernels torch"):
+        resolved(EngineConfig(kernels="triton"), GPU)
+    assert resolved(EngineConfig(kernels="triton"), CPU).kernels == "triton", "the interpreter needs no compiler"
+
+
+def test_what_triton_lacks(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    monkeypatch.setattr(choice.sysconfig, "get_paths", lambda scheme: {"include": str(tmp_path)})
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    assert "needs a C compiler" in choice.obstacle()
+    monkeypatch.setenv("CC", "cc")
+    assert "needs Python's headers" in choice.obstacle()
+    (tmp_path / "Python.h").touch()
+    assert choice.obstacle() is None
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    assert "compute capability 8.0" in choice.obstacle()
 
 
 def test_an_unknown_choice():

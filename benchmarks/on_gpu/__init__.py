@@ -1,0 +1,1 @@
+"""The parts of benchmarks/gpu.py: what is run on the card, each section in a process of its own, and how it is recorded."""
