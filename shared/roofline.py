@@ -51,6 +51,40 @@ def bound_of(flops: float, num_bytes: float, peak_flops: float, bandwidth: float
     return "compute" if arithmetic_intensity(flops, num_bytes) >= ridge_point(peak_flops, bandwidth) else "memory"
 
 
+def attention_intensity(
+    num_seqs: int,
+    cached_tokens: int,
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+    new_tokens: int = 1,
+    shared_tokens: int = 0,
+    bytes_per_kv: float = 2,
+    bytes_per_element: float = 2,
+) -> float:
+    """FLOP per byte of attention in one step over the cache. The same in every layer, and head_dim cancels.
+
+    Each of num_seqs sequences computes new_tokens tokens (decode: one) after cached_tokens that are in the cache. The first
+    shared_tokens of these are the same for all sequences, kept once and, by a kernel that can, read once for all of them. Each
+    new token attends to all cached ones, to the new ones before it in its sequence and to itself. Counted as in
+    shared.operators: 4 FLOPs an element of a query head and pair; keys and values, queries and outputs moved once; no scores.
+    bytes_per_kv: an element of the cache; bytes_per_element: of queries and outputs.
+    Raises ValueError for a count or size that is not above zero (cached_tokens and shared_tokens may be zero), more shared tokens
+    than cached ones, or num_heads that are no multiple of num_kv_heads.
+    """
+    positive(num_seqs=num_seqs, new_tokens=new_tokens, num_heads=num_heads, num_kv_heads=num_kv_heads)
+    positive(bytes_per_kv=bytes_per_kv, bytes_per_element=bytes_per_element)
+    not_negative(cached_tokens=cached_tokens, shared_tokens=shared_tokens)
+    if shared_tokens > cached_tokens:
+        raise ValueError(f"shared_tokens ({shared_tokens}) cannot be more than cached_tokens ({cached_tokens})")
+    if num_heads % num_kv_heads:
+        raise ValueError(f"num_heads ({num_heads}) must be a multiple of num_kv_heads ({num_kv_heads})")
+    pairs = num_seqs * (new_tokens * cached_tokens + new_tokens * (new_tokens + 1) / 2)
+    kept = num_seqs * (cached_tokens - shared_tokens + new_tokens) + shared_tokens
+    moved = kept * 2 * num_kv_heads * bytes_per_kv + num_seqs * new_tokens * 2 * num_heads * bytes_per_element
+    return arithmetic_intensity(4 * num_heads * pairs, moved)
+
+
 def operator_seconds(operator: Operator, machine: Ceilings) -> float:
     """Seconds one operator takes at best, computing and moving overlapped perfectly."""
     return max(operator.flops / machine.peak_flops, operator.bytes / machine.bandwidth)

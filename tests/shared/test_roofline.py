@@ -11,6 +11,7 @@ from shared.operators import Operator, Step, attended, experts_read, operators, 
 from shared.roofline import (
     arithmetic_intensity,
     attainable,
+    attention_intensity,
     bound_of,
     decode_ceiling,
     decode_seconds,
@@ -60,6 +61,48 @@ def test_bound_of():
     assert bound_of(0, 1, 10, 1) == "memory"
     with pytest.raises(ValueError, match="num_bytes"):
         arithmetic_intensity(1, 0)
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m", "llama-3.1-8b", "qwen3-0.6b"])
+@pytest.mark.parametrize("seqs, new, cached", [(1, 1, 0), (1, 1, 1000), (256, 1, 1000), (3, 5, 17), (1, 2048, 0), (2, 7, 0)])
+def test_attention_intensity_is_what_the_operator_has(name, seqs, new, cached):
+    model = models.load(name)
+    heads = {"num_heads": model.num_heads, "num_kv_heads": model.num_kv_heads}
+    for kv_bits, bits in ((16, 16), (8, 16), (32, 32)):
+        operator = by_name(model, Step(seqs, new, cached, kv_bits=kv_bits, other_bits=bits))["attention"]
+        sizes = {"bytes_per_kv": kv_bits / 8, "bytes_per_element": bits / 8}
+        assert attention_intensity(seqs, cached, new_tokens=new, **heads, **sizes) == pytest.approx(operator.intensity, rel=1e-12)
+
+
+def test_attention_intensity_grows_only_with_what_sequences_share():
+    def of(seqs, shared):
+        return attention_intensity(seqs, 4000, num_heads=32, num_kv_heads=8, shared_tokens=shared)
+
+    assert of(1, 0) == of(1, 4000) == of(256, 0) == pytest.approx(4, abs=0.02)
+    assert of(256, 4000) / of(256, 0) == pytest.approx(4001 / (1 + 4000 / 256), rel=0.25)
+    assert of(64, 2000) < of(64, 3000) < of(64, 4000) < 64 * of(1, 0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_seqs": 0},
+        {"cached_tokens": -1},
+        {"new_tokens": 0},
+        {"shared_tokens": -1},
+        {"shared_tokens": 11},
+        {"num_heads": 0},
+        {"num_kv_heads": 3},
+        {"bytes_per_kv": 0},
+        {"bytes_per_element": -2},
+    ],
+    ids=str,
+)
+def test_attention_intensity_refuses_nonsense(wrong):
+    good = {"num_seqs": 2, "cached_tokens": 10, "num_heads": 4, "num_kv_heads": 2}
+    assert attention_intensity(**good) > 0
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}|num_heads"):
+        attention_intensity(**good | wrong)
 
 
 # FLOPs, against what others count

@@ -1,0 +1,1 @@
+"""Exercises of series C1, the GPU under an engine."""
