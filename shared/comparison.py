@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        return abs(self.ratio.value - 1) <= self.within
+        return bool(abs(self.ratio.value - 1) <= self.within)
 
     def to_dict(self) -> dict[str, Any]:
         title = self.title or self.measured.context.get("title", self.measured.name)

@@ -6,7 +6,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # kernels are tested in Triton's interpreter on any machine; `make gpu` tests them on a card
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # kernels are tested in the interpreter on any machine; `make gpu` tests a card
 
 import random
 

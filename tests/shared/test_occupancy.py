@@ -41,6 +41,12 @@ def test_the_hardware_table_agrees(capability, card):
 @pytest.mark.parametrize(
     "capability, threads, registers, shared_bytes, expected",
     [
+        # NVIDIA's examples: Best Practices Guide, "Calculating Occupancy" (7.0, whose registers and places are 8.0's) and
+        # Programming Guide, "Hardware Multithreading"
+        ("8.0", 128, 37, 0, Occupancy(12, 48, 0.75, "registers")),
+        ("8.0", 320, 37, 0, Occupancy(4, 40, 0.625, "registers")),
+        ("8.0", 512, 64, 0, Occupancy(2, 32, 0.5, "registers")),
+        ("8.0", 512, 65, 0, Occupancy(1, 16, 0.25, "registers")),
         # each of the four supplies runs out first
         ("9.0", 256, 32, 0, Occupancy(8, 64, 1.0, "warps")),
         ("9.0", 32, 16, 0, Occupancy(32, 32, 0.5, "blocks")),
