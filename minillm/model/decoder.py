@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from minillm.attention.base import Attend, AttentionBackend, AttentionMetadata
 from minillm.config import ModelConfig
@@ -36,7 +35,8 @@ class Decoder(nn.Module):
         self.attention = attention
         factory = {"dtype": dtype, "device": device}
         method, ops = linear_method or Unquantized(), ops or Ops()
-        self.embed_tokens = skip_init(nn.Embedding, config.vocab_size, config.hidden_size, **factory)
+        # given as a weight: nn.Embedding would fill its own with random numbers, and torch's skip_init loads its whole compiler
+        self.embed_tokens = nn.Embedding.from_pretrained(torch.empty(config.vocab_size, config.hidden_size, **factory))
         self.layers = nn.ModuleList(DecoderLayer(config, method, factory, ops) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, factory, ops)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, False, method, factory)
