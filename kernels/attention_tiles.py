@@ -35,7 +35,7 @@ def flash_attention_tiles(head_dim: int, itemsize: int, sm: int) -> Tiles:
     """sm: see compute_capability. Hopper's wgmma reads both operands from shared memory, of which it has 227 KiB a program, and
     so spares the registers that hold Q elsewhere; other cards must do with 99 KiB (sm_86, sm_89, sm_120)."""
     if itemsize > 2:
-        return Tiles(32, 32, 4, 2)
+        return Tiles(32, 32, 4, 2) if head_dim <= 128 else Tiles(16, 16, 4, 2)
     if head_dim <= 64:
         return Tiles(128, 64, 8, 3)
     if head_dim <= 128:
@@ -49,8 +49,9 @@ def paged_attention_tiles(head_dim: int, itemsize: int, group: int, max_query_le
     one_token = triton.next_power_of_2(group)
     rows = min(max(16, triton.next_power_of_2(group * min(max_query_len, 128))), 128)
     if itemsize > 2 or head_dim > 128:
+        size = 16 if itemsize > 2 and head_dim > 128 else 32
         # the interpreter has no registers to run out of, and takes as long for a tile of any size
-        return Tiles(max(min(rows, 32) if sm else rows, one_token), 32, 4, 2)
+        return Tiles(max(min(rows, size) if sm else rows, one_token), size, 4, 2)
     if rows <= 64:
         return Tiles(rows, 64, 4, 3)
     return Tiles(max(rows, one_token), 64 if head_dim <= 64 or sm == 90 else 32, 8, 3)
@@ -59,6 +60,8 @@ def paged_attention_tiles(head_dim: int, itemsize: int, group: int, max_query_le
 def paged_decode_tiles(head_dim: int, itemsize: int, group: int) -> Tiles:
     """One row a query head of the group: everything goes to keys and values in flight. tl.dot takes at least 16 rows."""
     rows = max(16, triton.next_power_of_2(group))
+    if itemsize > 2 and head_dim > 128:
+        return Tiles(rows, 16, 4, 2)
     return Tiles(rows, 32, 4, 2) if itemsize > 2 or head_dim > 128 else Tiles(rows, 64, 4, 3)
 
 

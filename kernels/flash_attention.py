@@ -97,7 +97,7 @@ def flash_attention_kernel(
     tile = tl.program_id(0)
     if CAUSAL:
         tile = tl.num_programs(0) - 1 - tile  # the longest rows first, so that short ones fill the gaps at the end
-    head = tl.program_id(1)
+    head = tl.program_id(1).to(tl.int64)  # heads may lie outermost, 2³¹ elements apart and more
     sequence = tl.program_id(2).to(tl.int64)
     q_start = sequence * 0
     k_start = sequence * 0
@@ -144,7 +144,7 @@ def flash_attention_kernel(
     out, lse = finish(acc, peak, total)
     out_ptr += sequence * stride_ob + (q_start + first_row) * stride_ot + head * stride_oh
     tl.store(out_ptr + row[:, None] * stride_ot + d[None, :], out.to(out_ptr.dtype.element_ty), mask=there)
-    lse_ptr += sequence * stride_lb + head.to(tl.int64) * stride_lh + q_start + first_row
+    lse_ptr += sequence * stride_lb + head * stride_lh + q_start + first_row
     tl.store(lse_ptr + row, lse, mask=rows_there)
 
 

@@ -60,6 +60,7 @@ def update(scores, scale_log2, peak, total):
 
 @triton.jit
 def finish(acc, peak, total):
-    """(output [M, D], log-sum-exp [M], natural): 0 and −inf for rows that saw no key."""
-    seen = tl.where(total > 0, total, 1.0)
-    return acc / seen[:, None], tl.where(total > 0, (peak + tl.log2(seen)) * LN_2, float("-inf"))
+    """(output [M, D], log-sum-exp [M], natural): 0 and −inf for rows that saw no key; NaN in both where a score was NaN or +inf,
+    so that a piece that went wrong cannot pass for an empty one."""
+    seen = tl.where(total == 0, 1.0, total)
+    return acc / seen[:, None], tl.where(total == 0, float("-inf"), (peak + tl.log2(seen)) * LN_2)

@@ -74,12 +74,13 @@ def paged_attention_kernel(
     row = tl.arange(0, BLOCK_M)
     d = tl.arange(0, BLOCK_D)
     token = row // GROUP
+    head = (row % GROUP).to(tl.int64)  # heads may lie outermost, 2³¹ elements apart and more
     rows_there = (token < BLOCK_Q) & (first_token + token < query_len)
     there = rows_there[:, None] & (d[None, :] < HEAD_DIM)
     first_query = (q_start + first_token).to(tl.int64)
     first_head = kv_head * GROUP
     q_ptr += first_query * stride_qt + first_head * stride_qh
-    q = tl.load(q_ptr + (token * stride_qt + row % GROUP * stride_qh)[:, None] + d[None, :], mask=there, other=0.0)
+    q = tl.load(q_ptr + (token * stride_qt + head * stride_qh)[:, None] + d[None, :], mask=there, other=0.0)
 
     seq_len = tl.load(seq_lens_ptr + sequence)
     first = seq_len - query_len + first_token
@@ -95,7 +96,7 @@ def paged_attention_kernel(
         WINDOW, HEAD_DIM, BLOCK_SIZE, BLOCK_M, BLOCK_D, BLOCK_N, PRECISION,
     )  # fmt: skip
     out_ptr += first_query * stride_ot + first_head * stride_oh
-    at = out_ptr + (token * stride_ot + row % GROUP * stride_oh)[:, None] + d[None, :]
+    at = out_ptr + (token * stride_ot + head * stride_oh)[:, None] + d[None, :]
     tl.store(at, out.to(out_ptr.dtype.element_ty), mask=there)
 
 

@@ -103,10 +103,11 @@ def merge_kernel(
     lse = tl.load(lse_ptr + first + piece, mask=piece < num_pieces, other=float("-inf"))
     peak = tl.max(lse, 0)
     weights = tl.exp(lse - tl.where(peak == float("-inf"), 0.0, peak))  # 0 for an empty piece, and all are where nothing is seen
+    # NaN weighs nothing here, but in `total` and in its product with 0 it stays NaN: a wrong piece makes a wrong result
     there = (weights > 0)[:, None] & (d[None, :] < HEAD_DIM)
     partial = tl.load(partial_ptr + (first + piece)[:, None] * HEAD_DIM + d[None, :], mask=there, other=0.0)
     total = tl.sum(weights, 0)
-    out = tl.sum(weights[:, None] * partial, 0) / tl.where(total > 0, total, 1.0)
+    out = tl.sum(weights[:, None] * partial, 0) / tl.where(total == 0, 1.0, total)
     at = out_ptr + sequence * stride_ob + head * stride_oh + d
     tl.store(at, out.to(out_ptr.dtype.element_ty), mask=d < HEAD_DIM)
 
@@ -180,9 +181,10 @@ def merge_splits(partial: Tensor, lse: Tensor, *, out: Tensor | None = None) -> 
     check_last_dim_contiguous(out=out)
     if 0 in (batch, num_heads):
         return out
+    block_d, block_s = triton.next_power_of_2(head_dim), triton.next_power_of_2(pieces)
     merge_kernel[batch, num_heads](
         partial.contiguous(), lse.contiguous(), out, pieces, *out.stride()[:2], num_heads,
-        HEAD_DIM=head_dim, BLOCK_D=triton.next_power_of_2(head_dim), BLOCK_S=triton.next_power_of_2(pieces), num_warps=4,
+        HEAD_DIM=head_dim, BLOCK_D=block_d, BLOCK_S=block_s, num_warps=4 if block_d * block_s <= 2**14 else 8,
     )  # fmt: skip
     return out
 
@@ -192,7 +194,7 @@ def merge_splits_torch(partial: Tensor, lse: Tensor, *, out: Tensor | None = Non
     peak = lse.amax(-1, keepdim=True)
     weights = torch.exp(lse - peak.masked_fill(peak == -torch.inf, 0.0))
     weights = weights / weights.sum(-1, keepdim=True).masked_fill(peak == -torch.inf, 1.0)
-    merged = torch.where(weights[..., None] > 0, weights[..., None] * partial, 0.0).sum(-2)
+    merged = torch.where(weights[..., None] != 0, weights[..., None] * partial, 0.0).sum(-2)
     return merged if out is None else out.copy_(merged)
 
 

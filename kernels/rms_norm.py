@@ -23,6 +23,7 @@ from minillm.kernels.checks import (
     check_same_dtype,
     check_shape,
     check_tensors,
+    refuse_negative_strides,
     refuse_overlap,
     require,
 )
@@ -41,16 +42,19 @@ def _scaled(h, inverse_rms, weight, dtype: tl.constexpr):
 @triton.jit
 def rms_norm_kernel(
     x_ptr, residual_ptr, weight_ptr, out_ptr, sum_ptr,
-    x_stride, residual_stride, out_stride, sum_stride, length, eps,
+    x_stride, x_inner_stride, residual_stride, out_stride, sum_stride, length, eps,
     ADD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program, one row, all of it in registers. With ADD, the residual comes in and the sum goes out."""
-    row = tl.program_id(0).to(tl.int64)  # row * stride may pass 2³¹
+    """One program, one row, all of it in registers. With ADD, the residual comes in and the sum goes out. Grid (outer, inner):
+    x's rows may lie at two strides, as the heads of tokens do; all others at one."""
+    outer, inner = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)  # row * stride may pass 2³¹
+    row = outer * tl.num_programs(1) + inner
+    x_ptr += outer * x_stride + inner * x_inner_stride
     dtype: tl.constexpr = out_ptr.dtype.element_ty
     column = tl.arange(0, BLOCK)
     inside = column < length
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0, eviction_policy="evict_last")  # every row needs it
-    h = tl.load(x_ptr + row * x_stride + column, mask=inside, other=0.0).to(tl.float32)
+    h = tl.load(x_ptr + column, mask=inside, other=0.0).to(tl.float32)
     if ADD:
         residual = tl.load(residual_ptr + row * residual_stride + column, mask=inside, other=0.0).to(tl.float32)
         total = (residual + h).to(dtype)
@@ -63,13 +67,14 @@ def rms_norm_kernel(
 @triton.jit
 def rms_norm_long_kernel(
     x_ptr, residual_ptr, weight_ptr, out_ptr, sum_ptr,
-    x_stride, residual_stride, out_stride, sum_stride, length, eps,
+    x_stride, x_inner_stride, residual_stride, out_stride, sum_stride, length, eps,
     ADD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program, one row that does not fit: once over it for the sum of squares, once more for the result."""
-    row = tl.program_id(0).to(tl.int64)
+    """One program, one row that does not fit: once over it for the sum of squares, once more for the result. Grid as above."""
+    outer, inner = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    row = outer * tl.num_programs(1) + inner
     dtype: tl.constexpr = out_ptr.dtype.element_ty
-    x_ptr += row * x_stride
+    x_ptr += outer * x_stride + inner * x_inner_stride
     out_ptr += row * out_stride
     if ADD:
         residual_ptr += row * residual_stride
@@ -102,7 +107,7 @@ def rms_norm_long_kernel(
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -> Tensor:
     """x / sqrt(mean(x²) + eps) · weight over the last dimension. x [..., H], weight [H]; returns [..., H], in `out` if given,
-    which may be x itself."""
+    which may be x itself. x [T, heads, H] may be a slice of a fused tensor, as q and k are that Qwen3 normalizes."""
     out = _new_like(x=x) if out is None else out
     _launch(x, None, weight, eps, out, None)
     return out
@@ -139,21 +144,34 @@ def _launch(x: Tensor, residual: Tensor | None, weight: Tensor, eps: float, out:
     if residual is not None:
         refuse_overlap(residual_out=residual_out)
         require(x.numel() == 0 or out.data_ptr() != residual_out.data_ptr(), "out and residual_out are one tensor: give two")
-    x_rows, out_rows = as_rows(x=x), as_rows(out=out)
+    grid, x_strides = _rows_of(x, residual is not None)
+    out_rows = as_rows(out=out)
     residual_rows = None if residual is None else as_rows(residual=residual)
     sum_rows = None if residual_out is None else as_rows(residual_out=residual_out)
-    rows, length = x_rows.shape
+    length = x.shape[-1]
     require(length < INT32_LIMIT, f"rows of {length} elements: this kernel takes less than 2**31")
     if x.numel() == 0:
         return
     block, num_warps = row_block(length, x.dtype)
     kernel = rms_norm_kernel if block >= length else rms_norm_long_kernel
-    kernel[(rows,)](
-        x_rows, residual_rows, weight, out_rows, sum_rows,
-        x_rows.stride(0), 0 if residual_rows is None else residual_rows.stride(0),
+    kernel[grid](
+        x, residual_rows, weight, out_rows, sum_rows,
+        *x_strides, 0 if residual_rows is None else residual_rows.stride(0),
         out_rows.stride(0), 0 if sum_rows is None else sum_rows.stride(0),
         length, eps, ADD=residual is not None, BLOCK=block, num_warps=num_warps,
     )  # fmt: skip
+
+
+def _rows_of(x: Tensor, even: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The grid (outer, inner) of x's rows and their two strides: (rows, 1) where one stride leads from each to the next, as it
+    must if `even`; else, of x [T, heads, H], (T, heads)."""
+    if x.ndim == 3 and not even and x.shape[0] > 1 and x.stride(0) != x.shape[1] * x.stride(1):
+        refuse_negative_strides(x=x)
+        check_last_dim_contiguous(x=x)
+        require(x.shape[1] < 2**16, f"x has {x.shape[1]} rows for each first index, a launch takes 65535: pass x.contiguous()")
+        return (x.shape[0], x.shape[1]), (x.stride(0), x.stride(1))
+    rows = as_rows(x=x)
+    return (rows.shape[0], 1), (rows.stride(0), 0)
 
 
 def rms_norm_torch(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -> Tensor:
@@ -186,7 +204,7 @@ def _shipped(name: str, length: int, dtype: torch.dtype, add: bool) -> Shipped:
     block, num_warps = row_block(length, dtype)
     pointer = {torch.bfloat16: "*bf16", torch.float16: "*fp16"}[dtype]
     pointers = ("x_ptr", "weight_ptr", "out_ptr", *(("residual_ptr", "sum_ptr") if add else ()))
-    strides = ("x_stride", "residual_stride", "out_stride", "sum_stride", "length")
+    strides = ("x_stride", "x_inner_stride", "residual_stride", "out_stride", "sum_stride", "length")
     return Shipped(
         name=name,
         kernel="minillm.kernels.rms_norm:rms_norm_kernel",

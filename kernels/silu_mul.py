@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from minillm.kernels.checks import INT32_LIMIT, check_same_dtype, check_shape, check_tensors, refuse_overlap, require
+from minillm.kernels.checks import check_same_dtype, check_shape, check_tensors, refuse_overlap, require
 from minillm.kernels.rows import as_rows, next_power_of_2
 from minillm.kernels.runtime import tl, triton
 from minillm.kernels.shipped import Shipped
@@ -50,10 +50,10 @@ def silu_mul(gate: Tensor, up: Tensor | None = None, out: Tensor | None = None) 
     refuse_overlap(out=out)
     gate_rows, up_rows, out_rows = as_rows(gate=gate), as_rows(up=up), as_rows(out=out)
     rows, length = gate_rows.shape
-    require(length < INT32_LIMIT, f"rows of {length} elements: this kernel takes less than 2**31")
     if gate.numel() == 0:
         return out
     block, num_warps = silu_mul_block(length)
+    require(length <= block * 65535, f"rows of {length} elements: a launch takes {block * 65535}; split them")
     silu_mul_kernel[(rows, triton.cdiv(length, block))](
         gate_rows, up_rows, out_rows, gate_rows.stride(0), up_rows.stride(0), out_rows.stride(0), length,
         BLOCK=block, num_warps=num_warps,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from labs.kit import checks
 from labs.kit.compare import assert_close, assert_equal, assert_raises
-from shared.simt import OPERATIONS
+from labs.kit.lanes_by_hand import put_together
 
 # ------------------------------------------------------------------------------------------------------------ bytes_in_flight
 
@@ -323,54 +323,6 @@ def test_run_warp_refuses_nonsense(lab, program, options):
 def test_an_unknown_instruction_that_nobody_reaches(lab):
     program = [("if", "c", [("jump", "x", 1, 2)], [])]
     assert_equal(run(lab, program)[1], [("if", tuple(ALL))], "the trace", inputs=f"{program}, c = 0", hint="it is not reached")
-
-
-# A lane by itself is ordinary Python. It notes where it is as a path of numbers that grow along the program, so that the warp's
-# trace is all lanes' notes in the order of the paths: whoever is behind goes first.
-
-
-class Left(Exception):
-    pass
-
-
-def alone(program, registers, notes, prefix=()):
-    def value(operand):
-        return registers.get(operand, 0) if isinstance(operand, str) else operand
-
-    for i, (op, *arguments) in enumerate(program):
-        here = (*prefix, i)
-        match op:
-            case "exit":
-                notes.append((here, op))
-                raise Left
-            case "if":
-                notes.append((here, op))
-                side = 0 if value(arguments[0]) else 1
-                alone(arguments[1 + side], registers, notes, (*here, side))
-            case "while":
-                for turn in range(10_000):
-                    notes.append(((*here, 2 * turn), op))
-                    if not value(arguments[0]):
-                        break
-                    alone(arguments[1], registers, notes, (*here, 2 * turn + 1))
-            case _:
-                notes.append((here, op))
-                registers[arguments[0]] = OPERATIONS[op](value(arguments[1]), value(arguments[2]))
-
-
-def put_together(program, inputs, threads):
-    registers, trace = [], {}
-    for lane in range(32):
-        mine, notes = {"lane": lane} | {name: values[lane] for name, values in inputs.items()}, []
-        if lane < threads:
-            try:
-                alone(program, mine, notes)
-            except Left:
-                pass
-        registers.append(mine)
-        for at in notes:
-            trace.setdefault(at, []).append(lane)
-    return registers, [(op, tuple(lanes)) for (_, op), lanes in sorted(trace.items())]
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -45,3 +45,11 @@ def timed(lab, fn, *arguments, **options):
         lines = [f"benchmark(fn, {', '.join(options)}): refused, and fn is slow enough", f"  got      TooFastError: {e}"]
         lines += ["  likely   is the clock that was given the one that is read, and the work waited for before it is?"]
         raise AssertionError("\n".join(lines)) from e
+
+
+class Costly(tuple):
+    """Arguments that take a while to hand over: (machine, seconds)."""
+
+    def __iter__(self):
+        self[0].now += self[1]
+        return super().__iter__()

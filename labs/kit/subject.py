@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,6 +85,7 @@ def run_source(name: str, source: str, filename: str) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = filename
     module.__package__ = name.rpartition(".")[0]
+    module.__spec__ = ModuleSpec(name, None)  # without one, importlib.util.find_spec(name) raises
     previous = sys.modules.get(name)
     sys.modules[name] = module  # dataclasses look their module up while they are made
     try:

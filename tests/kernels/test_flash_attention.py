@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from minillm.kernels.attention_tiles import Tiles, flash_attention_tiles
+from minillm.kernels.attention_tiles import Tiles, flash_attention_tiles, paged_attention_tiles, paged_decode_tiles
 from minillm.kernels.flash_attention import (
     SHIPPED,
     flash_attention,
@@ -169,6 +169,25 @@ def test_offsets_beyond_32_bits():
     check(q, k, v)
 
 
+def test_heads_beyond_32_bits():
+    """The third of three heads that lie outermost begins 2³¹ elements after the first."""
+    memory = torch.frombuffer(mmap.mmap(-1, 2 * (2**31 + 2**12)), dtype=torch.float16)
+    q, k, v = (memory[start:].as_strided((1, 20, 3, 16), (0, 16, 2**30, 1)) for start in (0, 320, 640))
+    for x in (q, k, v):
+        x.copy_(torch.randn(x.shape))
+    check(q, k, v)
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_what_is_not_finite_shows(broken):
+    """Where a query sees it, and nowhere else; in the log-sum-exp too."""
+    q, k, v = inputs(20, 20)
+    k[0, 10, 0, 0], q[..., 0] = broken, 1.0
+    out, lse = flash_attention(q, k, v, tiles=SMALL)
+    assert out[:, 10:].isnan().all() and lse[..., 10:].isnan().all()
+    assert out[:, :10].isfinite().all() and lse[..., :10].isfinite().all()
+
+
 @pytest.mark.parametrize("options", [{}, {"causal": False}, {"sliding_window": 20}], ids=str)
 def test_bytes_are_those_derived(options):
     q, k, v = inputs(70, 90, heads=2, kv_heads=2, dtype=torch.bfloat16)
@@ -211,11 +230,18 @@ def test_what_is_refused():
 
 @pytest.mark.parametrize("head_dim", [16, 64, 80, 128, 256])
 @pytest.mark.parametrize("sm", [80, 89, 90, 120])
-def test_keys_and_values_in_flight_fit_shared_memory(head_dim, sm):
-    tiles = flash_attention_tiles(head_dim, 2, sm)
-    padded = 1 << (head_dim - 1).bit_length()
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_keys_and_values_in_flight_fit_shared_memory(head_dim, sm, itemsize):
+    """Beside the queries; in float32, whose products are of three TF32 halves, one more tile is held than is in flight."""
+    padded, held = 1 << (head_dim - 1).bit_length(), 1 if itemsize > 2 else 0
     limit = {80: 163, 90: 227}.get(sm, 99) * 1024
-    assert 2 * (tiles.num_stages - 1) * tiles.BLOCK_N * padded * 2 + tiles.BLOCK_M * padded * 2 <= limit
+    for tiles in (
+        flash_attention_tiles(head_dim, itemsize, sm),
+        paged_attention_tiles(head_dim, itemsize, 4, 512, sm),
+        paged_decode_tiles(head_dim, itemsize, 4),
+    ):
+        in_flight = 2 * (tiles.num_stages - 1 + held) * tiles.BLOCK_N
+        assert (in_flight + tiles.BLOCK_M) * padded * itemsize <= limit
 
 
 def test_shipped_variants_are_what_is_launched():

@@ -106,6 +106,17 @@ def test_offsets_beyond_32_bits(paged):
     check(place, [7], heads=2)
 
 
+def test_heads_beyond_32_bits(paged):
+    """The third of a group's heads begins 2³¹ elements after the first, in the queries and in the output."""
+    place = paged([20], block_size=16, dtype=torch.float16)
+    _, *given = arguments(place, [7], heads=3)
+    memory = torch.frombuffer(mmap.mmap(-1, 2 * (2**31 + 2**12)), dtype=torch.float16)
+    q, out = (memory[start:].as_strided((7, 3, 16), (16, 2**30, 1)) for start in (0, 512))
+    q.copy_(torch.randn(q.shape))
+    paged_attention(q, *given, tiles=SMALL, out=out)
+    torch.testing.assert_close(out, paged_attention_torch(q.contiguous(), *given), atol=2e-3, rtol=2e-3)
+
+
 @pytest.mark.parametrize("window", [None, 10])
 @pytest.mark.parametrize("block_size", [4, 16, 64])
 def test_bytes_are_those_derived(paged, window, block_size):

@@ -108,6 +108,25 @@ def test_merging_pieces_is_attention_over_all_of_them():
     assert merge_splits(partial, lse, out=want.bfloat16()).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+@pytest.mark.parametrize("num_splits", [1, 2, 4])
+def test_what_is_not_finite_shows(paged, broken, num_splits):
+    """In whichever piece it lies: an engine ends the request, which it would not if that piece passed for an empty one."""
+    place = paged([40, 20])
+    q, *given = arguments(place, heads=2)
+    place.layer[place.block_tables[0, 3], 0, 0, 0, 1], q[0, :, 0] = broken, 1.0
+    got = paged_decode(q, *given, num_splits=num_splits, tiles=SMALL)
+    assert got[0].isnan().all() and got[1].isfinite().all()
+
+
+@pytest.mark.parametrize("merge", [merge_splits, merge_splits_torch])
+def test_a_piece_that_is_not_a_number_makes_the_result_none(merge):
+    partial, lse = torch.randn(1, 2, 3, 16), torch.randn(1, 2, 3)
+    partial[0, 0, 1], lse[0, 0, 1] = math.nan, math.nan
+    merged = merge(partial, lse)
+    assert merged[0, 0].isnan().all() and merged[0, 1].isfinite().all()
+
+
 @pytest.mark.parametrize("merge", [merge_splits, merge_splits_torch])
 def test_an_empty_piece_weighs_nothing(merge):
     partial, lse = torch.randn(1, 2, 3, 16), torch.randn(1, 2, 3)

@@ -86,6 +86,19 @@ def test_rows_of_a_wider_tensor():
     close(rms_norm(wide[:, 16:48], torch.ones(32), EPS), rms_norm_torch(wide[:, 16:48], torch.ones(32), EPS))
 
 
+@pytest.mark.parametrize("length", [24, LONG])
+def test_heads_of_a_fused_projection(length):
+    """q and k of a token lie side by side, those of the next one behind its v: two strides lead from row to row."""
+    q, k, v = torch.randn(3, 4, length).split([2, 1, 1], dim=1)
+    weight = torch.randn(length)
+    for x in (q, k, v, q[:1], q[:0]):
+        close(rms_norm(x, weight, EPS), rms_norm_torch(x, weight, EPS))
+    with pytest.raises(ValueError, match="out's rows"):
+        rms_norm(q, weight, EPS, out=q)
+    with pytest.raises(ValueError, match="x's rows"):
+        add_rms_norm(q, q, weight, EPS)
+
+
 @pytest.mark.parametrize("rows, length, again", [(3, 1000, 0), (2, LONG, 1)])
 def test_bytes(rows, length, again):
     """Each byte of x, residual, new residual and y once; what does not fit is read once more. All rows ask for the weight."""

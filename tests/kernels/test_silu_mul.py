@@ -67,6 +67,12 @@ def test_refuses(gate, up, out, error, message):
         silu_mul(gate, up, out)
 
 
+def test_refuses_rows_of_more_blocks_than_a_launch_has():
+    row = torch.empty(1, 1024 * 65535 + 1, dtype=torch.float16)
+    with pytest.raises(ValueError, match="67107841 elements"):
+        silu_mul(row, row, out=row)
+
+
 def test_rows_beyond_two_to_the_31_elements():
     gate = torch.empty(2**31 + 64, dtype=torch.float16).as_strided((3, 32), (2**30, 1))
     gate.copy_(torch.randn(3, 32))

@@ -1,6 +1,7 @@
 """Mistakes planted in 1.5."""
 
-from labs.kit.wrong import patch
+from labs.kit.wrong import patch, replace
+from shared.roofline import attention_intensity
 
 
 def a_vector(subject):
@@ -23,6 +24,12 @@ def prefill_and_decode(subject):
 def one_user(subject):
     """The test one would write first: the 8B's four FLOPs a byte."""
     assert round(subject(1, 1000, num_heads=32, num_kv_heads=8)) == 4
+
+
+def only_zero_refused(num_seqs, cached_tokens, *, num_heads, num_kv_heads, **options):
+    if num_heads < 0 or num_kv_heads < 0:
+        return num_heads / num_kv_heads
+    return attention_intensity(num_seqs, cached_tokens, num_heads=num_heads, num_kv_heads=num_kv_heads, **options)
 
 
 DIVIDE, ROOF = "return flops / num_bytes", "return min(peak_flops, intensity * bandwidth)"
@@ -88,6 +95,11 @@ WRONG = {
             BOUND.replace(" if ", " if round(").replace(" >= ", ") >= round(").replace(" else", ") else"),
             "rounds before it compares, and is wrong close to the ridge",
         ),
+        "close_is_on_it": patch(
+            BOUND,
+            BOUND.replace(">= ridge", ">= 0.99999 * ridge"),
+            "a tolerance, where one of two times is the longer",
+        ),
         "nothing_checked": patch(
             BOUND,
             '"compute" if flops * bandwidth >= num_bytes * peak_flops else "memory"',
@@ -116,6 +128,7 @@ WRONG = {
         ),
         "shared_not_read": patch(KEPT, "kept = num_seqs * (cached_tokens - shared_tokens + new_tokens)", "once is not never"),
         "one_width": patch("num_kv_heads * bytes_per_kv", "num_kv_heads * bytes_per_element", "an fp8 cache counted in 16 bit"),
+        "only_zero_refused": replace(only_zero_refused, "minus four heads get an intensity"),
         "groups_upside_down": patch(
             "if num_heads % num_kv_heads:", "if num_kv_heads % num_heads:", "accepts 4 heads of queries on 8 of keys"
         ),

@@ -112,6 +112,20 @@ def through_float64(values, transport):
     return ring_all_reduce(values.astype(np.float64), transport).astype(values.dtype)
 
 
+def integers_through_int64(values, transport):
+    """Right, and up to eight times the bytes."""
+    wide = values.astype(np.int64) if values.dtype.kind in "iu" else values
+    return ring_all_reduce(wide, transport).astype(values.dtype)
+
+
+def real_part(values, transport):
+    return ring_all_reduce(values.real.astype(values.dtype), transport)
+
+
+def one_element_is_no_ring(values, transport):
+    return (to_rank_zero_and_back if len(values) <= 1 else ring_all_reduce)(values, transport)
+
+
 def parts_rounded_down(values, transport):
     """n // size elements a part; what is left over stays unsummed."""
     n = len(values) // transport.size * transport.size
@@ -129,6 +143,24 @@ def squared_seconds(sizes, seconds):
         raise ValueError("nonsense")
     beta, alpha = np.polyfit(np.asarray(sizes), np.asarray(seconds), 1)
     return max(0.0, float(alpha)), max(0.0, float(beta))
+
+
+def sorts_in_place(sizes, seconds):
+    if len(sizes) == len(seconds):
+        pairs = sorted(zip(sizes, seconds, strict=True))
+        sizes[:], seconds[:] = [n for n, _ in pairs], [t for _, t in pairs]
+    return alpha_beta_fit(sizes, seconds)
+
+
+def lists_only(sizes, seconds):
+    sizes, seconds = sizes.copy(), seconds.copy()
+    return alpha_beta_fit(sizes, seconds)
+
+
+def only_zero_refused(sizes, seconds):
+    if len(sizes) == len(seconds) > 0 and min(seconds) < 0:
+        return 0.0, 0.0
+    return alpha_beta_fit(sizes, seconds)
 
 
 def one_size_will_do(sizes, seconds):
@@ -199,6 +231,9 @@ WRONG = {
         "through_float64": replace(
             through_float64, "twice the bytes for float32, and integers above 2**53 lose their last digits"
         ),
+        "integers_through_int64": replace(integers_through_int64, "the sum is right, and the messages are wider than values"),
+        "real_part": replace(real_part, "complex numbers are numeric, too"),
+        "one_element_is_no_ring": replace(one_element_is_no_ring, "short arrays take another way, past the neighbours"),
         "gives_what_it_has": replace(gives_what_it_has, "a peer is gone, and the sum lacks it silently"),
         "tries_again": replace(tries_again, "retries for ever: a hang with a busy core"),
     },
@@ -225,6 +260,9 @@ WRONG = {
             "    beta = sum(t / s for s, t in zip(sizes, seconds, strict=True) if s) / len(sizes) * unit\n",
             "seconds per byte averaged over all sizes, latency and all",
         ),
+        "sorts_in_place": replace(sorts_in_place, "the caller's lists come back in another order"),
+        "lists_only": replace(lists_only, "a tuple of times is a sequence as well"),
+        "only_zero_refused": replace(only_zero_refused, "a negative time gets a line"),
         "one_size_will_do": replace(one_size_will_do, "a single size cannot tell latency from bandwidth"),
         "zero_time_accepted": patch(
             "        positive(seconds=t)\n", "", "a time of zero divides by zero, a negative one makes a line"

@@ -94,6 +94,38 @@ WRONG = {
         "floor_is_the_worst": patch(
             "max(median(samples_of(_nothing", "max(max(samples_of(_nothing", "one interrupted empty sample refuses everything"
         ),
+        "floor_is_the_luckiest": patch(
+            "max(median(samples_of(_nothing",
+            "max(min(samples_of(_nothing",
+            "the median of fn is held against the best of nothing",
+        ),
+        "floor_is_the_last": patch(
+            "median(samples_of(_nothing, cycle(inputs)))", "samples_of(_nothing, cycle(inputs))[-1]", "one empty sample is luck"
+        ),
+        "refused_for_its_quickest": patch(
+            "if middle <= times_floor", "if min(samples) <= times_floor", "one quick call, and the result is refused"
+        ),
+        "floor_without_arguments": patch(
+            "samples_of(_nothing, cycle(inputs))", "samples_of(_nothing, cycle([()]))", "handing out arguments takes time as well"
+        ),
+        "floor_of_one_input": patch(
+            "samples_of(_nothing, cycle(inputs))", "samples_of(_nothing, cycle(inputs[:1]))", "not the arguments that fn gets"
+        ),
+        "floor_without_calls": patch(
+            "                call(*next(arguments))\n",
+            "                if call is not _nothing:\n                    call(*next(arguments))\n",
+            "two looks at the clock, and calling is left out",
+        ),
+        "floor_of_more_samples": patch(
+            "median(samples_of(_nothing, cycle(inputs)))",
+            "median(sum((samples_of(_nothing, cycle(inputs)) for _ in range(3)), ()))",
+            "as many samples of nothing as of fn, not three times as many",
+        ),
+        "low_and_high_trimmed": patch(
+            "min(samples), max(samples), floor",
+            "sorted(samples)[len(samples) // 10], sorted(samples)[-1 - len(samples) // 10], floor",
+            "a tenth is cut off at both ends, and the interruptions with it",
+        ),
         "resolution_ignored": patch(
             "max(median(samples_of(_nothing, cycle(inputs))), resolution / number)",
             "median(samples_of(_nothing, cycle(inputs)))",
@@ -116,6 +148,14 @@ WRONG = {
             "            for outer in running:\n                own[outer] -= event.duration\n",
             "every call within is taken off, not only those directly within",
         ),
+        "one_return_at_a_time": patch(
+            "        while running and not _within(event, events[running[-1]])",
+            "        if running and not _within(event, events[running[-1]])",
+            "two calls that end together: only the inner one is taken off the stack",
+        ),
+        "roofs_added": patch(
+            "roof = max(computing, moving)", "roof = computing + moving", "moving and computing overlap in a roof"
+        ),
         "touching_is_nested": patch(
             "return inner.start + inner.duration / 2 < outer.start + outer.duration",
             "return inner.start <= outer.start + outer.duration",
@@ -125,6 +165,10 @@ WRONG = {
             '    spent["overhead"] += trace.seconds - sum(own)\n',
             "",
             "only calls are looked at, the time between them is nobody's",
+        ),
+        "near_of_one_refused": patch("if not 0 < near <= 1:", "if not 0 < near < 1:", "a near of 1 is allowed"),
+        "negative_bandwidth": patch(
+            "bandwidth=trace.bandwidth)", "bandwidth=abs(trace.bandwidth))", "bytes that come backwards get a verdict"
         ),
         "gaps_from_durations": patch(
             "trace.seconds - sum(own)",

@@ -2,23 +2,36 @@
 
 import pytest
 import torch
-from minillm.kernels.rms_norm import add_rms_norm_torch, rms_norm_torch
-from minillm.kernels.rope import rope_torch
-from minillm.kernels.silu_mul import silu_mul_torch
+from minillm.kernels.rms_norm import add_rms_norm, add_rms_norm_torch, rms_norm, rms_norm_torch
+from minillm.kernels.rope import rope, rope_torch
+from minillm.kernels.silu_mul import silu_mul, silu_mul_torch
 
 from minillm.attention.base import AttentionMetadata
 from minillm.fused.decoder import FusedDecoder, FusedOps
 from minillm.kv.storage import allocate_layers
 
 TWINS = FusedOps(rms_norm_torch, add_rms_norm_torch, rope_torch, silu_mul_torch)
+KERNELS = FusedOps(rms_norm, add_rms_norm, rope, silu_mul)
 LENGTHS, BLOCK_SIZE = [5, 1, 9], 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kind", ["llama", "tied", "window", "biases", "qk_norm", "no_groups"])
 def test_the_same_states_and_the_same_cache(make_decoder, kind, dtype):
-    decoder = make_decoder(kind, dtype=dtype)
-    fused = FusedDecoder(decoder, TWINS)
+    for plain, ours in states(make_decoder(kind, dtype=dtype), TWINS, dtype):
+        assert torch.equal(plain, ours)
+
+
+@pytest.mark.parametrize("kind", ["biases", "qk_norm"])
+def test_the_kernels_take_what_the_decoder_gives_them(make_decoder, kind):
+    """Slices of fused projections, which the twins take however they lie."""
+    for plain, ours in states(make_decoder(kind), KERNELS, torch.float32):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+
+
+def states(decoder, ops, dtype):
+    """[(of the plain decoder, of the fused one)]: hidden states, logits, each layer's cache."""
+    fused = FusedDecoder(decoder, ops)
     torch.manual_seed(0)
     tables = torch.tensor([[3, 1, 0], [5, 5, 5], [0, 2, 4]])
     slots, positions, starts = [], [], [0]
@@ -33,8 +46,7 @@ def test_the_same_states_and_the_same_cache(make_decoder, kind, dtype):
         cache = allocate_layers(decoder.config, 6, BLOCK_SIZE, dtype)
         hidden = model(token_ids, torch.tensor(positions), cache, meta)
         results.append((hidden, model.logits(hidden), *cache))
-    for plain, ours in zip(*results, strict=True):
-        assert torch.equal(plain, ours)
+    return list(zip(*results, strict=True))
 
 
 def test_it_stands_for_the_decoder(make_decoder):

@@ -1,0 +1,1 @@
+"""Exercises of series C5, kernels in Triton."""
