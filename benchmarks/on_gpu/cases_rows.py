@@ -39,6 +39,10 @@ def cases(shape: Shape, tokens: int) -> list[Case]:
         angle = torch.rand(t, s.head_dim // 2, device=device) * 6.28
         return qkv[:, : s.heads], qkv[:, s.heads : s.heads + s.kv_heads], angle.cos().to(dtype), angle.sin().to(dtype)
 
+    def query_heads(dtype, device):
+        """q as a slice of a fused projection, and the weight of a head's norm, as Qwen3 has it."""
+        return fused_qkv(dtype, device)[0], randn(s.head_dim, dtype=dtype, device=device)
+
     def new_keys(dtype, device):
         kv = randn(t, 2 * s.kv_heads, s.head_dim, dtype=dtype, device=device)
         blocks = -(-t // s.block_size)
@@ -77,6 +81,8 @@ def cases(shape: Shape, tokens: int) -> list[Case]:
     return [
         Case("rms_norm", rows, lambda x, w: rms_norm(x, w, EPS), lambda x, w: rms_norm_torch(x, w, EPS),
              lambda x, w: F.rms_norm(x, w.shape, w, EPS), lambda d: rms_norm_bytes(t, s.hidden, d)),
+        Case("rms_norm_heads", query_heads, lambda x, w: rms_norm(x, w, EPS), lambda x, w: rms_norm_torch(x, w, EPS),
+             lambda x, w: F.rms_norm(x, w.shape, w, EPS), lambda d: rms_norm_bytes(t * s.heads, s.head_dim, d)),
         Case("add_rms_norm", lambda d, at: rows(d, at, 2), lambda x, r, w: add_rms_norm(x, r, w, EPS),
              lambda x, r, w: add_rms_norm_torch(x, r, w, EPS), torchs_add_norm, lambda d: add_rms_norm_bytes(t, s.hidden, d)),
         Case("rope", fused_qkv, rope, rope_torch, rope_torch, lambda d: rope_bytes(t, s.heads, s.kv_heads, s.head_dim, d)),
