@@ -1,4 +1,4 @@
-"""A decoder whose small operators are fused: a layer's additions, norms, rotations and gates are four launches, not 34 of torch's calls.
+"""A decoder with fused operators: a layer's additions, norms, rotations and gates are 4 launches, not the 34 that torch makes.
 
 Between two matrix products a layer does little arithmetic, and written as separate operators each of them reads and writes
 the whole hidden state. Here the addition that ends one half of a layer and the norm that begins the next are one kernel, so
