@@ -47,6 +47,7 @@ def check(site: Path, warn: Callable[[str], None]) -> None:
     """Tells warn of images without alt text, links to nowhere, pages that no other leads to, and requests to other places."""
     pages = {path.relative_to(site).as_posix(): _read(path) for path in sorted(site.rglob("*.html"))}
     files = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
+    anchors = {name: _anchors(tags) for name, tags in pages.items()}
     links: dict[str, set[str]] = {name: set() for name in pages}
     for name, tags in pages.items():
         for address in sorted({tag.attributes["href"] for tag in tags if tag.name in ("a", "area") and "href" in tag.attributes}):
@@ -57,7 +58,7 @@ def check(site: Path, warn: Callable[[str], None]) -> None:
                 warn(f"{name}: a link leads to {address!r}, which is not there")
             elif target in pages:
                 links[name].add(target)
-                if anchor and "=" not in anchor and anchor not in _anchors(pages[target]):  # "#level=user" is a choice, no place
+                if anchor and "=" not in anchor and anchor not in anchors[target]:  # "#level=user" is a choice, no place
                     warn(f"{name}: a link leads to {address!r}, and that page has no such place")
         for fault in _faults(tags):
             warn(f"{name}: {fault}")

@@ -16,10 +16,12 @@ from navigation import navigation
 from own_scripts import only_own_scripts
 from pages import write_course
 from raw_links import resolve
+from styles_once import install
 
 from shared.course import load_course
 
 log = get_plugin_logger("course")
+install()
 
 
 def on_config(config):

@@ -18,7 +18,7 @@ BUNDLE = "assets/javascripts/bundle.*.min.js"
 # Material fetches the index as soon as a page opens, except from file://, where it waits for the search to be opened.
 AT_ONCE, WHEN_OPENED = 'location.protocol!=="file:"', "!1"
 CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
-COLOURS = re.compile(r"</?span\b[^>]*>")
+WITHOUT_CODE = ("series/", "api/")  # prose and docstrings are searched, not what stands between them
 TAGS = re.compile(r"</?(?:code|strong|em|span|a|div|section|dl|dt|dd)\b[^>]*>")
 SPACE = re.compile(r"\s+")
 
@@ -27,10 +27,8 @@ SPACE = re.compile(r"\s+")
 def thin(context, page, config, nav):
     """Shows the search a page without what is not searched for: most of what it would parse is coloured code."""
     page.meta["whole"] = page.content
-    if page.file.src_uri.startswith("series/"):
+    if page.file.src_uri.startswith(WITHOUT_CODE):
         page.content = CODE.sub(" ", page.content)
-    else:
-        page.content = CODE.sub(lambda block: COLOURS.sub("", block[0]), page.content)
 
 
 @event_priority(-100)  # after it
