@@ -105,7 +105,7 @@ def test_the_exercise_box_holds_stub_check_and_hints():
     for exercise in lab.exercises:
         assert f"### Write `{exercise.name}`" in text
         assert f'<autoref identifier="{exercise.reference.replace(":", ".")}" optional>' in text
-        assert f"minillm serve --mine {exercise.part}" in text
+        assert f"minillm serve --kv contiguous --mine={exercise.part}" in text
     assert "labs check 2.3" in text and "raise NotImplementedError" in text
     assert "Hint 1 of 3" in text and "Hint 3 of 3" in text
 
