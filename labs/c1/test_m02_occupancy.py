@@ -94,6 +94,7 @@ def test_each_supply_runs_out(lab, capability, threads, registers, shared_bytes,
         ("8.0", 1024, 65, 0, "registers"),
         ("8.9", 64, 32, 99 * KIB + 1, "shared memory"),
         ("9.0", 128, 255, 1000 * KIB, "shared memory"),
+        ("8.9", 1024, 255, 101_377, "registers"),  # and too much shared memory: the first of the two is named
     ],
     ids=str,
 )

@@ -62,6 +62,11 @@ WRONG = {
         "at_least_one": patch(
             "    blocks = fits[limiter]\n", "    blocks = max(1, fits[limiter])\n", "a launch that fails counts as one"
         ),
+        "too_much_shared_first": patch(
+            "    limiter = min(fits, key=fits.__getitem__)\n",
+            '    limiter = "shared memory" if fits["shared memory"] == 0 else min(fits, key=fits.__getitem__)\n',
+            "looks at shared memory before the order of a tie",
+        ),
         "no_register_no_block": patch(
             "    if registers == 0:\n        return chip.max_warps\n",
             "    if registers == 0:\n        return 0\n",
