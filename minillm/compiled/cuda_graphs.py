@@ -1,7 +1,8 @@
 """Decode steps on a GPU as CUDA graphs: hundreds of kernel launches replayed as one.
 
 A graph replays the same kernels on the same addresses. So inputs live in buffers that are filled before each replay, and a
-shape that changes needs a graph of its own: one for each batch size and width of the block table, both in powers of two.
+shape that changes needs a graph of its own: one for each batch size and, with torch's attention, which reads whole block tables,
+for each width of the table; both in powers of two.
 
 Written from the CUDA graphs interface of torch and **not run on a GPU yet**: what is around it is tested on a CPU, with the
 capture replaced by a plain call.

@@ -1,4 +1,4 @@
-"""The sampler of --kernels triton: a whole batch in one launch where the logits are, one wait for its tokens.
+"""The sampler of --kernels triton: a whole batch in one launch where the logits are.
 
 The rules are Sampler's and so are the random numbers (minillm.kernels.sample), so a request gets the same tokens from either;
 only where a draw falls within float32's last bits of the border between two tokens may they part. Sampler draws row by row,
