@@ -38,7 +38,7 @@ from minillm.kernels.shipped import Shipped
 from torch import Tensor
 
 MAX_SPLITS = 128
-SHORTEST_SPLIT = 256  # tokens: a shorter piece costs more to merge than to read
+SHORTEST_SPLIT = 256  # tokens; merging such a piece moves 3 % of what it reads. The limit itself has not been tuned on a GPU
 
 
 @triton.jit

@@ -199,7 +199,7 @@ def chat(
 
 
 @app.command("compile")
-@engine_options()
+@engine_options(without=("linear",))  # torch's products are what is compiled
 def compile_model(
     config: EngineConfig,
     batch_size: Annotated[

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from minillm.config import DTYPES, KERNELS, LOAD_FORMATS, QUANTIZATIONS, EngineConfig
+from minillm.config import DTYPES, KERNELS, LINEARS, LOAD_FORMATS, QUANTIZATIONS, EngineConfig
 from minillm.parts import implementations
 
 PANEL = "Model and engine"
@@ -35,6 +35,7 @@ HELP = {
     "max_num_batched_tokens": "Tokens computed in one step, shared by all running requests.",
     "attention": f"Attention backend: {_choices(('auto', *implementations('attention')))}. auto: with --kernels.",
     "kernels": f"Whose kernels compute: {_choices(KERNELS)}. auto: our Triton kernels on a GPU, else torch's.",
+    "linear": f"Matrix products of unquantized weights: {_choices(LINEARS)}. torch: cuBLAS or oneDNN; triton: our kernels.",
     "kv": f"KV cache: {_choices(implementations('kv'))}.",
     "scheduler": f"{_choices(implementations('scheduler'))}.",
     "scheduling_policy": "fcfs, or priority: a request's lower priority number goes first.",

@@ -145,6 +145,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOAD_FORMATS = ("auto", "dummy")
 QUANTIZATIONS = (None, "int8", "int4")
 KERNELS = ("auto", "torch", "triton")
+LINEARS = ("torch", "triton")
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,7 @@ class EngineConfig:
     max_num_batched_tokens: int = 2048  # tokens computed in one step, shared by all running requests
     attention: str = "auto"  # triton where kernels are, else sdpa
     kernels: str = "auto"  # of the small operators, attention and quantized linears: triton on a GPU, else torch
+    linear: str = "torch"  # matrix products of unquantized weights: by cuBLAS or oneDNN, or by our kernels
     kv: str = "paged"
     scheduler: str = "token_budget"
     scheduling_policy: str = "fcfs"  # or "priority"
@@ -183,10 +185,17 @@ class EngineConfig:
             raise ConfigError(f"--load-format {self.load_format}: choose one of {', '.join(LOAD_FORMATS)}")
         if self.kernels not in KERNELS:
             raise ConfigError(f"--kernels {self.kernels}: choose one of {', '.join(KERNELS)}")
+        if self.linear not in LINEARS:
+            raise ConfigError(f"--linear {self.linear}: choose one of {', '.join(LINEARS)}")
         if self.scheduling_policy not in ("fcfs", "priority"):
             raise ConfigError(f"--scheduling-policy {self.scheduling_policy}: choose fcfs or priority")
         if self.quantization not in QUANTIZATIONS:
             raise ConfigError(f"--quantization {self.quantization}: choose one of {', '.join(q for q in QUANTIZATIONS if q)}")
+        if self.linear == "triton" and self.quantization:
+            raise ConfigError(
+                f"--linear triton is for weights as they were loaded, and --quantization {self.quantization} stores all in "
+                "fewer bits: drop one (with --quantization, our kernels come with --kernels triton)"
+            )
         if self.quantization_group_size not in (32, 64, 128):
             raise ConfigError(f"--quantization-group-size {self.quantization_group_size}: choose 32, 64 or 128")
         if not 0 <= self.watermark < 1:

@@ -14,10 +14,10 @@ from minillm.errors import BadLogitsError, RequestError
 from minillm.events import EventRecorder
 from minillm.request import FinishReason, Request, RequestOutput, SamplingParams, StepOutput
 from minillm.runner import Runner
-from minillm.sampling.bad_logits import fail, set_aside
+from minillm.sampling.bad_logits import fail, scrub, set_aside
 from minillm.sampling.pipeline import Sampler
 from minillm.sampling.rng import derive_seed
-from minillm.scheduler import Scheduler
+from minillm.scheduler import SchedulePlan, Scheduler
 from minillm.text.output import OutputProcessor
 from minillm.text.tokenizer import Tokenizer
 
@@ -58,20 +58,23 @@ class Engine:
 
     def step(self) -> list[StepOutput]:
         """One forward pass for every request that is due: at most one new token each."""
-        started = time.monotonic()
+        started, plan = time.monotonic(), SchedulePlan()
         try:
             plan = self.scheduler.schedule()
             if not plan:
                 return []
             batch = self.runner.prepare(plan)
             logits = self.runner.forward(batch)
-            bad = set_aside(logits, batch.requests, self.scheduler.kv.layers)
+            bad = set_aside(logits, batch.requests) + batch.broken
+            scrub(self.scheduler.kv.layers, bad)
             tokens = self.sampler(logits, batch.requests)
         except BaseException:  # Ctrl-C in a notebook too
             self.scheduler.kv.forget()
+            scrub(self.scheduler.kv.layers, plan.requests)  # nobody has looked at what they wrote
             raise
         outputs = self.scheduler.update(plan, tokens)
         if bad:
+            outputs += [StepOutput(request, []) for request in batch.broken]
             self._fail(bad, outputs)
         if self.events.is_on:
             self.events.after_step(plan, outputs, time.monotonic() - started)

@@ -6,11 +6,12 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from minillm.attention.base import AttentionBackend
+from minillm.attention.triton import AttentionKernels
 from minillm.compiled.cuda_graphs import captured
 from minillm.compiled.dispatch import CompiledDecoder, find
 from minillm.config import EngineConfig, ModelConfig
@@ -35,6 +36,7 @@ from minillm.text.tokenizer import Tokenizer
 from shared.environment import usable_cores
 
 log = logging.getLogger("minillm")
+Kernels = TypeVar("Kernels")
 
 
 def build_engine(config: EngineConfig, mine: Mapping[str, Any] | None = None) -> Engine:
@@ -74,7 +76,7 @@ def load_model(config: EngineConfig, parts: Parts | None = None) -> tuple[Checkp
     dtype = resolve_dtype(config.dtype, device)
     parts = parts or Parts()
     ops = Ops(**{field.name: parts.get("ops", field.name) for field in fields(Ops)})
-    method = linear_method(config, checkpoint.config, device)
+    method = linear_method(config, checkpoint.config, device, parts)
     model = Decoder(checkpoint.config, build_attention(config, parts), dtype, device, method, ops)
     model.load_weights(checkpoint.weights())
     log.info(
@@ -85,18 +87,29 @@ def load_model(config: EngineConfig, parts: Parts | None = None) -> tuple[Checkp
     return checkpoint, model
 
 
-def linear_method(config: EngineConfig, model: ModelConfig, device: torch.device) -> LinearMethod:
-    """How matrices are stored and multiplied by: torch's kernels, or for small integers ours."""
-    if config.quantization is None or config.kernels == "torch":
+def linear_method(config: EngineConfig, model: ModelConfig, device: torch.device, parts: Parts) -> LinearMethod:
+    """How matrices are stored and multiplied by: torch's kernels, or ours: by flags of their own for small integers and for
+    weights as they are."""
+    if (config.kernels if config.quantization else config.linear) == "torch":
         return make_linear_method(config.quantization, config.quantization_group_size, model, device)
-    from minillm.fused.linear import make_triton_linear  # loads Triton
+    from minillm.fused.linear import LinearKernels, make_triton_linear  # loads Triton
 
-    return make_triton_linear(config.quantization, config.quantization_group_size, model)
+    kernels = named_kernels(LinearKernels, parts)
+    return make_triton_linear(config.quantization, config.quantization_group_size, model, kernels)
 
 
 def build_attention(config: EngineConfig, parts: Parts) -> AttentionBackend:
     backend = parts.get("attention", config.attention)
-    return backend(parts.get("ops", "gqa_attention")) if config.attention == "torch" else backend()
+    if config.attention == "torch":
+        return backend(parts.get("ops", "gqa_attention"))
+    if config.attention == "triton" and not parts.is_own("attention", "triton"):
+        return backend(named_kernels(AttentionKernels, parts))
+    return backend()
+
+
+def named_kernels(kind: type[Kernels], parts: Parts) -> Kernels:
+    """A dataclass of kernels, filled with the parts `kernels.<field>`."""
+    return kind(**{field.name: parts.get("kernels", field.name) for field in fields(kind)})
 
 
 def build_cache(
@@ -123,9 +136,9 @@ def build_sampler(config: EngineConfig, parts: Parts) -> Any:
     """The caller's own sampler if there is one, else with our kernels the one that draws a batch in one launch."""
     if config.kernels != "triton" or parts.is_own("sampling", "pipeline"):
         return parts.get("sampling", "pipeline")()
-    from minillm.sampling.on_gpu import TritonSampler  # loads Triton
+    from minillm.sampling.on_gpu import SamplingKernels, TritonSampler  # loads Triton
 
-    return TritonSampler()
+    return TritonSampler(named_kernels(SamplingKernels, parts))
 
 
 def with_kernels(config: EngineConfig, parts: Parts, model: Decoder) -> Decoder | FusedDecoder:
@@ -133,16 +146,18 @@ def with_kernels(config: EngineConfig, parts: Parts, model: Decoder) -> Decoder 
     to the plain decoder, and would not run in the fused one: then that is what runs."""
     if config.kernels != "triton" or any(parts.is_own("ops", field.name) for field in fields(Ops)):
         return model
-    return FusedDecoder(model, FusedOps(**{field.name: parts.get("kernels", field.name) for field in fields(FusedOps)}))
+    return FusedDecoder(model, named_kernels(FusedOps, parts))
 
 
 def with_graphs(
     config: EngineConfig, model: Decoder | FusedDecoder, kv: KVCache, max_model_len: int
 ) -> Decoder | FusedDecoder | CompiledDecoder:
-    """The model with what `minillm compile` has built for it, or on a GPU with graphs captured now, if there is any."""
+    """The model with what `minillm compile` has built for it, which is torch's kernels, or on a GPU with graphs captured now, if
+    there is any."""
     if model.device.type == "cuda":
         return captured(config, model, kv.layers, max_model_len)
-    return model if isinstance(model, FusedDecoder) else find(config, model)
+    ours_inside = isinstance(model, FusedDecoder) or config.linear == "triton"
+    return model if ours_inside else find(config, model)
 
 
 def scheduler_config(config: EngineConfig) -> SchedulerConfig:

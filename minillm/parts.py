@@ -6,7 +6,8 @@ with what care: minillm.mine).
 
 To add a part: a line in _ALL; for a new slot with a choice, a field of that name in EngineConfig, which is its flag, and
 whoever builds the engine asks `Parts.get(slot, config.<slot>)`. A protocol, a conformance suite (labs/kit/conformance) and a
-guard (minillm.mine.guards) come with a slot that has more than one implementation.
+guard (minillm.mine.guards) come with a slot that has more than one implementation. A kernel is a field of the dataclass that its
+caller is built with (minillm.loading.named_kernels), and says which flags make that caller run.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from minillm.errors import ConfigError
 
 @dataclass(frozen=True)
 class Part:
-    """One replaceable piece. reference: "module:attribute" of the code that stands for it. inside: the part that calls it, where
-    only one does: it runs if that one is selected, and is no choice of its own. chosen_by: "flag.value" that makes it run, where
-    that is not its own name."""
+    """One replaceable piece.
+
+    reference: "module:attribute" of the code that stands for it. inside: the part that calls it, where only one does: it runs if
+    that one is selected, and is no choice of its own. chosen_by: each "flag.value" that it takes to make it run, where that is
+    not its own name. gives_way_to: with one of the caller's own in the place of one of these, that is called and not this one."""
 
     name: str
     summary: str
     reference: str
     inside: str | None = None
-    chosen_by: str | None = None
+    chosen_by: tuple[str, ...] = ()
+    gives_way_to: tuple[str, ...] = ()
 
     @property
     def slot(self) -> str:
@@ -41,17 +45,22 @@ class Part:
         return self.reference if self.inside else PROTOCOLS.get(self.slot, self.reference)
 
     @property
+    def selectors(self) -> tuple[str, ...]:
+        """Each "flag.value" that decides whether this part runs; all of them must be so."""
+        return self.chosen_by or (self.inside or self.name,)
+
+    @property
     def flag(self) -> str:
         """What selects this part on a command line: "--kv contiguous". Empty where nothing else could be selected."""
-        slot, value = (self.chosen_by or self.inside or self.name).split(".", 1)
-        return f"--{slot} {value}" if slot in CHOSEN_BY_FLAG else ""
+        pairs = (selector.split(".", 1) for selector in self.selectors)
+        return " ".join(f"--{slot} {value}" for slot, value in pairs if slot in CHOSEN_BY_FLAG)
 
     def load(self) -> Any:
         module, attribute = self.reference.split(":")
         return getattr(import_module(module), attribute)
 
 
-CHOSEN_BY_FLAG = ("attention", "kernels", "kv", "scheduler")  # slots with a flag of that name
+CHOSEN_BY_FLAG = ("attention", "kernels", "kv", "linear", "quantization", "scheduler")  # what has a flag of that name
 # Slots with one way of doing things have no protocol apart from it: the reference's methods and docstrings are the contract.
 PROTOCOLS = {
     "attention": "minillm.attention.base:AttentionBackend",
@@ -61,7 +70,14 @@ PROTOCOLS = {
 }
 
 
-TRITON = "kernels.triton"  # the flag that runs our kernels
+TRITON = ("kernels.triton",)  # the flag that runs our kernels
+FUSED = ("ops.rms_norm", "ops.rope", "ops.swiglu")  # operators of the plain decoder, which runs if one of them is the caller's
+BACKEND, SAMPLER = ("attention.triton",), ("sampling.pipeline",)
+
+
+def _kernel(name: str, summary: str, reference: str, chosen_by: tuple[str, ...], gives_way_to: tuple[str, ...] = ()) -> Part:
+    return Part(f"kernels.{name}", summary, f"minillm.kernels.{reference}", None, chosen_by, gives_way_to)
+
 
 _ALL = (
     Part("attention.torch", "one sequence at a time, from the definition", "minillm.attention.torch_ref:TorchAttention"),
@@ -75,10 +91,19 @@ _ALL = (
     Part("ops.rope", "rotary positions", "minillm.model.ops:rope"),
     Part("ops.swiglu", "the gate of the feed-forward layer", "minillm.model.ops:swiglu"),
     Part("ops.gqa_attention", "attention of one sequence", "minillm.model.ops:gqa_attention", inside="attention.torch"),
-    Part("kernels.rms_norm", "normalisation in one launch", "minillm.kernels.rms_norm:rms_norm", chosen_by=TRITON),
-    Part("kernels.add_rms_norm", "addition and normalisation in one", "minillm.kernels.rms_norm:add_rms_norm", chosen_by=TRITON),
-    Part("kernels.rope", "rotary positions of q and k in one launch", "minillm.kernels.rope:rope", chosen_by=TRITON),
-    Part("kernels.silu_mul", "the feed-forward gate in one launch", "minillm.kernels.silu_mul:silu_mul", chosen_by=TRITON),
+    _kernel("rms_norm", "normalisation in one launch", "rms_norm:rms_norm", TRITON, FUSED),
+    _kernel("add_rms_norm", "addition and normalisation in one", "rms_norm:add_rms_norm", TRITON, FUSED),
+    _kernel("rope", "rotary positions of q and k in one launch", "rope:rope", TRITON, FUSED),
+    _kernel("silu_mul", "the feed-forward gate in one launch", "silu_mul:silu_mul", TRITON, FUSED),
+    _kernel("gemm", "matrix products of many rows", "gemm:gemm", ("linear.triton",)),
+    _kernel("gemv", "matrix products of up to 16 rows", "gemv:gemv", ("linear.triton",)),
+    _kernel("w4a16", "matrix products of 4-bit weights", "w4a16:w4a16", ("quantization.int4", *TRITON)),
+    _kernel("flash_attention", "attention of whole prompts", "flash_attention:flash_attention_varlen", BACKEND, BACKEND),
+    _kernel("paged_attention", "attention of chunks, over blocks", "paged_attention:paged_attention", BACKEND, BACKEND),
+    _kernel("paged_decode", "attention of decodes, over blocks", "paged_decode:paged_decode", BACKEND, BACKEND),
+    _kernel("argmax", "the likeliest token of each row", "argmax:argmax", TRITON, SAMPLER),
+    _kernel("sample", "a draw for each row, without a sort", "sample:sample", TRITON, SAMPLER),
+    _kernel("softmax", "probabilities, for logprobs", "softmax:softmax", TRITON, SAMPLER),
     Part("scheduler.token_budget", "one token budget for all", "minillm.scheduler:Scheduler"),
     Part("scheduler.static", "a batch runs until its last request is done", "minillm.schedulers:StaticScheduler"),
     Part("scheduler.prefill_first", "whole prompts before any decode", "minillm.schedulers:PrefillFirstScheduler"),
@@ -93,7 +118,7 @@ PARTS: dict[str, Part] = {part.name: part for part in _ALL}
 def implementations(slot: str) -> list[str]:
     """What a flag for this slot may be set to."""
     return [
-        part.name.split(".")[1] for part in PARTS.values() if part.slot == slot and part.inside is None and part.chosen_by is None
+        part.name.split(".")[1] for part in PARTS.values() if part.slot == slot and part.inside is None and not part.chosen_by
     ]
 
 

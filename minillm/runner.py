@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -35,7 +35,10 @@ class Batch:
     attention: AttentionMetadata
     logit_rows: Tensor  # [S] int64 into T: the last token of each request whose known tokens end here
     requests: list[Request]  # [S]: whose logits those are, in the plan's order
+    chunk_rows: Tensor  # [C] int64 into T: the last token of each request with known tokens left, which yields no logits
+    chunks: list[Request]  # [C]: whose those are
     prompt_rows: list[PromptRows]
+    broken: list[Request] = field(default_factory=list)  # of `chunks`, those whose numbers failed: `forward` says
 
 
 class Runner:
@@ -43,8 +46,14 @@ class Runner:
         self.model, self.kv, self.device = model, kv, torch.device(device)
 
     def prepare(self, plan: SchedulePlan) -> Batch:
-        """Lay the plan's tokens out flat. Single-token requests come first (backends do them in one call), by cache row."""
-        order = sorted(range(len(plan.requests)), key=lambda i: (plan.num_new_tokens[i] > 1, plan.requests[i].block_ids[0]))
+        """Lay the plan's tokens out flat: single tokens, then prompts from their first token on, then chunks, because backends
+        take each kind in one call; within a kind by cache row."""
+
+        def place(i: int) -> tuple[bool, bool, int]:
+            request = plan.requests[i]
+            return plan.num_new_tokens[i] > 1, request.num_computed_tokens > 0, request.block_ids[0]
+
+        order = sorted(range(len(plan.requests)), key=place)
         token_ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
@@ -61,6 +70,7 @@ class Runner:
             if request.params.prompt_logprobs is not None:
                 prompt_rows += _prompt_rows(request, start, stop, starts[-2])
         yielding = [i for i in range(len(plan.requests)) if plan.yields_token(i)]
+        chunks = [i for i in range(len(plan.requests)) if not plan.yields_token(i)]
         attention = AttentionMetadata(
             query_start_loc=starts,
             seq_lens=seq_lens,
@@ -75,14 +85,21 @@ class Runner:
             attention=attention,
             logit_rows=self._tensor([last_row[i] for i in yielding]),
             requests=[plan.requests[i] for i in yielding],
+            chunk_rows=self._tensor([last_row[i] for i in chunks]),
+            chunks=[plan.requests[i] for i in chunks],
             prompt_rows=prompt_rows,
         )
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
-        """Returns logits [S, vocab] float32; writes the batch's keys and values into the cache, and the log-probabilities of
-        prompt tokens into the requests that ask for them."""
+        """Returns logits [S, vocab] float32; writes the batch's keys and values into the cache, the log-probabilities of prompt
+        tokens into the requests that ask for them, and into batch.broken which chunks hold NaN or infinity."""
         hidden = self.model(batch.token_ids, batch.positions, self.kv.layers, batch.attention)
+        if batch.chunks:
+            # Everything before a chunk's last token flows into it. Nobody sees its logits, and the request may be gone before
+            # anybody does, its blocks another's.
+            is_finite = hidden[batch.chunk_rows].isfinite().all(-1).tolist()
+            batch.broken = [request for request, ok in zip(batch.chunks, is_finite, strict=True) if not ok]
         for rows in batch.prompt_rows:
             self._note_prompt_logprobs(rows, hidden)
         return self.model.logits(hidden[batch.logit_rows])

@@ -50,7 +50,7 @@ def add(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     raise NotImplementedError
 
 
-@exercise(reference="minillm.kernels.softmax:softmax")
+@exercise(reference="minillm.kernels.softmax:softmax", part="kernels.softmax")
 def softmax(x: Tensor, out: Tensor | None = None) -> Tensor:
     """Softmax of every row, in one kernel: y_i = exp(x_i - m) / Σ_j exp(x_j - m), m = max_j x_j.
 

@@ -1,4 +1,4 @@
-"""5.2 Fusion: what stands between a layer's matrices, as three kernels that read each byte once.
+"""5.2 Fusion: what stands between a layer's matrices, as four kernels that read each byte once.
 
 For each exercise write the body of its Triton kernel, and let the function below it call the launcher that is given. Then run
 `labs check 5.2` (or `pytest labs/c5/test_m02_fusion.py`). Stuck? `labs hint 5.2` shows one more each time. No GPU is needed:
@@ -18,6 +18,53 @@ from minillm.kernels.runtime import tl, triton
 from torch import Tensor
 
 from labs.kit import exercise
+
+# -------------------------------------------------------------------------------------------------------------------- rms_norm
+
+
+@triton.jit
+def rms_norm_kernel(x_ptr, weight_ptr, out_ptr, x_stride, x_inner_stride, out_stride, length, eps, BLOCK: tl.constexpr):
+    """Yours. Program (i, j): the row of x that begins i·x_stride + j·x_inner_stride elements behind x_ptr; the result is row
+    i·tl.num_programs(1) + j of out. The row has `length` elements, all of it at once, in BLOCK lanes (a power of two, at least
+    length)."""
+
+
+def launch_rms_norm(kernel, x, weight, eps, out) -> Tensor:
+    """Given: makes the result where it is None, and starts one program a row: (T, heads) of them for x [T, heads, H], whose rows
+    lie at two strides, else (rows, 1). ValueError for rows too long for a program."""
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
+    out_rows, length = as_rows(out=out), x.shape[-1]
+    block, num_warps = row_block(length, x.dtype)
+    if block < length:
+        raise ValueError(f"rows of {length} elements do not fit a program of {block}")
+    if x.numel():
+        x_rows = x if x.ndim == 3 else as_rows(x=x)[:, None]
+        kernel[x_rows.shape[:2]](
+            x_rows, weight, out_rows, *x_rows.stride()[:2], out_rows.stride(0), length, eps, BLOCK=block, num_warps=num_warps
+        )
+    return out
+
+
+@exercise(reference="minillm.kernels.rms_norm:rms_norm", part="kernels.rms_norm")
+def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -> Tensor:
+    """The norm that begins a layer, and in Qwen3 that of every head of q and k: a warm-up for the next one.
+
+        y = rounded(rounded(x / sqrt(mean(x²) + eps)) * weight)          mean over the last dimension
+
+    x [..., H], weight [H]; H is any number up to 16,384. x [T, heads, H] may be a slice of a fused tensor, as q and k are: from
+    head to head it is one stride then, and from token to token another. Returns [..., H], in `out` if given: a view of another
+    tensor, perhaps, or x itself. Everything is computed in float32, squares and their sum included; roundings are where the
+    formula has them. Without `out`, x stays as it is.
+
+    Bytes, T rows: x is read and y is written, each byte once: 2·T·H·s. In float32, with square (2 passes), mean (1), quotient (2)
+    and weight (2) as operations of their own, it is 7·T·H·s. Every row asks for the weight, once.
+
+    Body: `return launch_rms_norm(rms_norm_kernel, x, weight, eps, out)`.
+
+    Source: Zhang & Sennrich 2019, arXiv 1910.07467, equation 4.
+    """
+    raise NotImplementedError
+
 
 # ---------------------------------------------------------------------------------------------------------------- add_rms_norm
 

@@ -12,82 +12,103 @@ pytest.importorskip("triton", reason="the kernels need Triton, which exists for 
 from minillm.kernels.instruments.traffic import trace
 from minillm.kernels.runtime import INTERPRETED
 
-from labs.kit.launches import launches
+from labs.kit.kernel_checks import (
+    DEVICE,
+    DTYPES,
+    MASKS,
+    ONCE,
+    assert_compiles,
+    assert_guards,
+    assert_moved,
+    assert_rounded,
+    guarded,
+    random,
+)
 from minillm.model.ops import rope as torch_rope
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-GUARD = 777.0
 EPS = 1e-5
 counted = pytest.mark.skipif(not INTERPRETED, reason="bytes are counted in Triton's interpreter: set TRITON_INTERPRET=1")
-ONCE = "load a row once, keep it in registers (a variable) and use it from there"
-MASKS = "the store needs the same mask as the load: lanes past the end write into whatever lies behind"
 
 
-def random(*shape, dtype=torch.float32, scale=1.0):
-    return (scale * torch.randn(shape)).to(dtype).to(DEVICE)
-
-
-def guarded(x, inner=1, left=64, right=2048):
-    """A copy of x inside a wider tensor of GUARDs [rows + 1, …], and that tensor. The last `inner` dimensions make a row."""
-    shape, rows = x.shape, x.flatten(-inner).reshape(-1, x.shape[-inner:].numel())
-    wide = torch.full((len(rows) + 1, left + rows.shape[1] + right), GUARD, dtype=x.dtype, device=x.device)
-    view = wide[: len(rows), left : left + rows.shape[1]]
-    view.copy_(rows)
-    return view.unflatten(1, shape[-inner:]).unflatten(0, shape[:-inner]), wide
-
-
-def assert_guards(wide, view, what, inputs, inner=1, left=64):
-    """Nothing but the view has changed."""
-    around = wide.clone()
-    around[:-1, left : left + view.shape[-inner:].numel()] = GUARD
-    changed = int((around != GUARD).sum())
-    assert_equal(changed, 0, f"elements outside of {what} that were overwritten", inputs=inputs, hint=MASKS)
-
-
-def assert_rounded(got, expected, what, inputs, hint):
-    """Close everywhere, and in 16 bits nearly always the very same number."""
-    step = torch.finfo(expected.dtype).eps * (8 if expected.dtype == torch.float32 else 1)
-    assert_close(got, expected, what, atol=step * 1e-2, rtol=2 * step, inputs=inputs, hint=hint)
-    if expected.dtype != torch.float32 and expected.numel() >= 500:
-        same = (got == expected).float().mean().item()
-        assert same > 0.99, (
-            f"{what}: only {same:.1%} are the {expected.dtype} that rounding where the docstring says gives ({inputs})"
-        )
-
-
-def assert_moved(report, expected, what):
-    """expected: name -> (bytes loaded, bytes stored)."""
-    assert report.total.bytes, f"{what}: no kernel asked for a byte; the work must be done by your Triton kernel, not by torch"
-    for name, (loaded, stored) in expected.items():
-        t = report[name]
-        assert_equal(t.load_bytes, loaded, f"bytes loaded of {name}", inputs=what, hint=f"{ONCE}. The whole launch:\n{report}")
-        assert_equal(
-            t.store_bytes, stored, f"bytes stored to {name}", inputs=what, hint=f"each result is written once:\n{report}"
-        )
-    rest = report.total.bytes - sum(report[name].bytes for name in expected)
-    assert_equal(rest, 0, "bytes moved of any other tensor", inputs=what, hint=f"no copies, no tensors in between:\n{report}")
-
-
-def assert_compiles(call, what):
-    with launches() as launched:
-        call()
-    assert_equal(len(launched), 1, f"launches of {what}", hint="one kernel for all of it")
-    found = launched[0].inspect("sm_89")
-    spilled = (
-        f"{what}: {found.spill_bytes} bytes a thread do not fit its {found.registers} registers and spill to memory\n{found}"
-    )
-    assert found.spill_bytes == 0, spilled
-    return found
-
-
-# ---------------------------------------------------------------------------------------------------------------- add_rms_norm
+# -------------------------------------------------------------------------------------------------------------------- rms_norm
 
 
 def norm(total, weight):
     """As transformers has it."""
     x = total.float()
     return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS)).to(total.dtype) * weight
+
+
+@checks("rms_norm")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(2, 100), (1, 1), (3, 2, 576)], ids=str)
+def test_norm_alone(lab, shape, dtype):
+    x, weight = random(*shape, dtype=dtype, scale=3), random(shape[-1], dtype=dtype)
+    before, (out, wide) = x.clone(), guarded(torch.zeros_like(x))
+    y = lab.rms_norm(x, weight, EPS, out=out)
+    said = f"x {list(shape)}, {dtype}; out is a slice of a wider tensor"
+    assert_guards(wide, out, "out", said)
+    hint = "mean over the length, not over BLOCK; eps inside the root; the quotient is rounded before it meets the weight"
+    assert_rounded(y, norm(before, weight), "the norm", said, hint)
+    assert_equal(y is out, True, "whether `out` is returned", inputs=said)
+    assert_close(x, before, "x afterwards", atol=0, rtol=0, inputs=said, hint="only out=x overwrites x")
+
+
+@checks("rms_norm")
+@pytest.mark.parametrize("heads", [slice(0, 4), slice(4, 6)], ids=["q", "k"])
+def test_heads_of_a_fused_tensor(lab, heads):
+    """As Qwen3 normalises q and k, where they lie; here with something between heads, too."""
+    fused, weight = random(3, 8, 60, dtype=torch.bfloat16), random(40, dtype=torch.bfloat16)
+    x = fused[:, heads, :40]
+    y = lab.rms_norm(x, weight, EPS)
+    said = f"x {list(x.shape)}, a slice of [3, 8, 60] bfloat16, no out"
+    hint = "x's row (i, j) begins at i * x_stride + j * x_inner_stride; the result's rows lie side by side"
+    assert_rounded(y, norm(x, weight), "the norm", said, hint)
+    assert_equal(y.is_contiguous(), True, "whether the result is contiguous", inputs=said)
+
+
+@checks("rms_norm")
+def test_norm_in_place(lab):
+    values, weight = random(3, 100), random(100)
+    (x, wide) = guarded(values)
+    y = lab.rms_norm(x, weight, EPS, out=x)
+    assert_close(x, norm(values, weight), "x afterwards", atol=1e-5, rtol=1e-5, inputs="out=x, [3, 100]")
+    assert_guards(wide, x, "x", "out=x, [3, 100]")
+    assert_equal(y is x, True, "whether x itself is returned")
+
+
+@checks("rms_norm")
+@pytest.mark.parametrize("value", [6e4, 1e-3])
+def test_large_and_small_rows(lab, value):
+    x = torch.full((1, 64), value, device=DEVICE).half()
+    hint = "60,000² is past float16's largest number: convert to float32 before squaring; and it is sqrt(mean + eps)"
+    y = lab.rms_norm(x, torch.ones_like(x[0]), EPS)
+    assert_close(y, norm(x, 1), f"the norm of 64 times {value:g}", atol=1e-3, rtol=1e-2, inputs="float16", hint=hint)
+
+
+@checks("rms_norm")
+@pytest.mark.parametrize("shape", [(0, 8), (2, 0)], ids=str)
+def test_norm_of_nothing(lab, shape):
+    assert_equal(list(lab.rms_norm(random(*shape), random(shape[-1]), EPS).shape), list(shape), "the shape")
+
+
+@counted
+@checks("rms_norm")
+def test_rms_norm_moves_each_byte_once(lab):
+    x, weight = random(3, 1000, dtype=torch.bfloat16), random(1000, dtype=torch.bfloat16)
+    out, size = torch.empty(3, 1024).bfloat16()[:, :1000], x.numel() * 2
+    with trace(x=x, weight=weight, out=out) as traffic:
+        lab.rms_norm(x, weight, EPS, out=out)
+    assert_moved(traffic.report(), {"x": (size, 0), "weight": (size, 0), "out": (0, size)}, "3 rows of 1,000 bfloat16")
+
+
+@checks("rms_norm")
+def test_rms_norm_compiles_without_spills(lab):
+    x, weight = random(1, 4096, dtype=torch.bfloat16), random(4096, dtype=torch.bfloat16)
+    assert_compiles(lambda: lab.rms_norm(x, weight, EPS), "rms_norm of 4,096 bfloat16, RTX 4090")
+
+
+# ---------------------------------------------------------------------------------------------------------------- add_rms_norm
 
 
 @checks("add_rms_norm")

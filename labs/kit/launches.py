@@ -69,7 +69,8 @@ def _type_of(value: Any) -> str:
     """Triton's name for the type of an argument: "*bf16", "i32", "fp32"."""
     if hasattr(value, "dtype"):
         kind = str(value.dtype).removeprefix("torch.")
-        return "*" + {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(kind, kind.replace("int", "i"))
+        short = kind.replace("uint", "u").replace("int", "i")
+        return "*" + {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(kind, short)
     if isinstance(value, float):
         return "fp32"
     if isinstance(value, bool):

@@ -27,11 +27,12 @@ def resolved(config: EngineConfig, device: torch.device | None = None) -> Engine
         kernels = "triton" if device.type == "cuda" and has_triton() and problem is None else "torch"
         if problem:
             log.warning("running torch's kernels instead of ours: %s", problem)
-    if "triton" in (kernels, config.attention):
+    asked = (kernels, "--kernels torch"), (config.attention, "--attention sdpa"), (config.linear, "--linear torch")
+    if ways_out := " and ".join(way_out for value, way_out in asked if value == "triton"):
         if not has_triton():
-            raise ConfigError("Triton is not installed: pip install triton (Linux only), or choose --kernels torch")
+            raise ConfigError(f"Triton is not installed: pip install triton (Linux only), or choose {ways_out}")
         if problem:
-            raise ConfigError(f"{problem}; or choose --kernels torch and --attention sdpa")
+            raise ConfigError(f"{problem}; or choose {ways_out}")
     attention = config.attention
     if attention == "auto":  # our kernels read small blocks; a contiguous row is one block, of any size
         attention = "triton" if kernels == "triton" and config.kv == "paged" else "sdpa"
@@ -40,7 +41,7 @@ def resolved(config: EngineConfig, device: torch.device | None = None) -> Engine
 
 def warn_of_interpreter(config: EngineConfig) -> None:
     """Without a GPU, Triton's kernels run in its interpreter: right to the last bit that matters, and hopelessly slow."""
-    if "triton" in (config.kernels, config.attention) and not torch.cuda.is_available():
+    if "triton" in (config.kernels, config.attention, config.linear) and not torch.cuda.is_available():
         log.warning("no GPU: Triton's kernels run in its interpreter, for tiny models only: a thousand times slower")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ class Choice:
     @property
     def names(self) -> tuple[str, ...]:
         """Of the parts that run: an object for a part that the configuration does not select waits in vain."""
-        return tuple(name for name in self.objects if _is_selected(name, self.config))
+        return _running(self.objects, self.config)
 
 
 def choose(mine: Mine, config: EngineConfig) -> Choice:
@@ -53,7 +53,7 @@ def choose(mine: Mine, config: EngineConfig) -> Choice:
         passing = {name: part for name, part in own.items() if part.state == PASSING}
     else:
         passing = {name: _named(name, own) for name in ([mine] if isinstance(mine, str) else mine)}
-    running = {name: part for name, part in passing.items() if _is_selected(name, config)}
+    running = {name: passing[name] for name in _running(passing, config)}
     _report(own, passing, running, config, all_asked=mine is True)
     return Choice(_eager(config, running), {name: _load(part) for name, part in running.items()})
 
@@ -65,24 +65,25 @@ def parse_mine(value: str | None) -> Mine:
     return True if value == ALL else [name.strip() for name in value.split(",")]
 
 
-def _is_selected(name: str, config: EngineConfig) -> bool:
-    """Whether an engine of this configuration uses this part. A slot that no field names has one implementation: that."""
-    if name not in PARTS:
-        return False
-    slot, _, implementation = _selector(name).partition(".")
-    return _flag(config, slot, implementation) == implementation
+def _running(names: Iterable[str], config: EngineConfig) -> tuple[str, ...]:
+    """Those of these parts that an engine of this configuration calls, if all of them are the caller's."""
+    selected = [name for name in names if name in PARTS and not _missing(name, config)]
+    return tuple(name for name in selected if not _in_its_place(name, selected))
 
 
-def _flag(config: EngineConfig, slot: str, default: str | None = None) -> str | None:
-    """What the flag of that name stands for, `auto` replaced by what it means here."""
+def _in_its_place(name: str, others: Iterable[str]) -> str | None:
+    """Which of the caller's other parts is called where this one would be."""
+    return next((other for other in others if other in PARTS[name].gives_way_to), None)
+
+
+def _missing(name: str, config: EngineConfig) -> list[tuple[str, str, str | None]]:
+    """(flag, value that this part needs, value it has) of each that keeps an engine of this configuration from using it. A slot
+    that no field names has one implementation: that."""
     from minillm.fused.choice import resolved  # loads torch
 
-    return getattr(resolved(config), slot, default)
-
-
-def _selector(name: str) -> str:
-    """`slot.value` of the flag that decides whether this part runs: its own, that of the part it belongs inside, or another."""
-    return PARTS[name].chosen_by or PARTS[name].inside or name
+    config = resolved(config)
+    pairs = (selector.split(".", 1) for selector in PARTS[name].selectors)
+    return [(slot, value, actual) for slot, value in pairs if (actual := getattr(config, slot, value)) != value]
 
 
 def _named(name: str, own: Mapping[str, OwnPart]) -> OwnPart:
@@ -106,7 +107,7 @@ def _load(part: OwnPart) -> Any:
 
 def _eager(config: EngineConfig, names: Mapping[str, Any]) -> EngineConfig:
     """Compiled graphs have the references built in, so a part of theirs that is replaced would not run."""
-    inside = [name for name in names if name.split(".")[0] in INSIDE_GRAPHS and _is_selected(name, config)]
+    inside = [name for name in _running(names, config) if name.split(".")[0] in INSIDE_GRAPHS]
     if not inside or config.enforce_eager:
         return config
     log.info("no compiled graphs: %s would not run in them", ", ".join(inside))
@@ -117,15 +118,22 @@ def _report(own: Mapping, passing: Mapping, running: Mapping, config: EngineConf
     for part in running.values():
         log.info("yours: %s, %s in %s", part.part, part.exercise.name, part.file)
     for name in (name for name in passing if name not in running):
-        slot, _, implementation = _selector(name).partition(".")
         level = logging.INFO if all_asked and running else logging.WARNING
-        log.log(level, "%s passed, but --%s is %s: add --%s %s", name, slot, _flag(config, slot), slot, implementation)
+        log.log(level, "%s passed, but %s", name, _why_not(name, running, config))
     waiting = [f"{name} (lab {part.module_id}, {_in_words(part)})" for name, part in own.items() if name not in passing]
     if all_asked and waiting:
         log.info("not yours yet: %s", ", ".join(waiting))
     if not running:
         why = "" if passing else ": none of your parts passes its checks yet; `labs status` shows where you are"
         log.warning("--mine: nothing of yours runs, only reference parts%s", why)
+
+
+def _why_not(name: str, running: Iterable[str], config: EngineConfig) -> str:
+    """Why a part that passes does not run, and what would make it."""
+    if missing := _missing(name, config):
+        now = " and ".join(f"--{slot} is {actual or 'not set'}" for slot, _, actual in missing)
+        return f"{now}: add {' '.join(f'--{slot} {value}' for slot, value, _ in missing)}"
+    return f"your {_in_its_place(name, running)} runs in its place: name the parts you want, --mine={name},…"
 
 
 def _in_words(part: OwnPart) -> str:

@@ -9,24 +9,24 @@ from minillm.request import FinishReason, Request, StepOutput
 
 
 @torch.inference_mode()
-def set_aside(logits: Tensor, requests: list[Request], layers: list[Tensor]) -> list[Request]:
+def set_aside(logits: Tensor, requests: list[Request]) -> list[Request]:
     """The requests whose row holds NaN or +inf, or nothing above -inf: softmax has no value there. Their rows are zeroed, so
-    that any sampler gets through, and their part of the KV cache (`layers`) is made finite.
+    that any sampler gets through.
 
     logits [S, vocab] float32, row i for requests[i].
     """
     rows = (~logits.amax(-1).isfinite()).nonzero().flatten().tolist()  # of a row with NaN in it, amax is NaN
     if rows:
         logits[rows] = 0
-    for i in rows:
-        _scrub(layers, requests[i].block_ids)
     return [requests[i] for i in rows]
 
 
-def _scrub(layers: list[Tensor], block_ids: list[int]) -> None:
-    """Make what these blocks of a KV cache hold finite. Slots past a sequence's end are read and weighted with 0, and
+@torch.inference_mode()
+def scrub(layers: list[Tensor], requests: list[Request]) -> None:
+    """Make what these requests' blocks of a KV cache hold finite. Slots past a sequence's end are read and weighted with 0, and
     0 · NaN is NaN: whoever gets such a block next would inherit it."""
-    for layer in layers:
+    block_ids = sorted({block for request in requests for block in request.block_ids})
+    for layer in layers if block_ids else ():
         layer[block_ids] = layer[block_ids].nan_to_num(0.0, 0.0, 0.0)
 
 

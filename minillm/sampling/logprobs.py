@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from minillm.request import TokenLogprob
 
+Normaliser = Callable[[Tensor], Tensor]
 
-def top_logprobs(logits: Tensor, token_ids: list[int], count: int) -> list[tuple[TokenLogprob, ...]]:
+
+def log_sum_exp(logits: Tensor) -> Tensor:
+    """What is subtracted from a row's logits to make them log-probabilities: ln Σ exp. [R, vocab] -> [R, 1]."""
+    return logits.logsumexp(-1, keepdim=True)
+
+
+def top_logprobs(
+    logits: Tensor, token_ids: list[int], count: int, normaliser: Normaliser = log_sum_exp
+) -> list[tuple[TokenLogprob, ...]]:
     """For each row the log-probability of its own token, then those of the `count` likeliest, in order.
 
     logits [R, vocab] float32, the model's own: natural log of their softmax, before bias, penalties, temperature and filters
     (vLLM's default, logprobs_mode="raw_logprobs"). token_ids: R of them. The own token appears a second time where it is
     among the likeliest. Equally likely tokens share a rank, and of those listed the lower id stands first.
+    normaliser: another way to compute what log_sum_exp does.
     """
-    normaliser = logits.logsumexp(-1, keepdim=True)
+    total = normaliser(logits)
     own = logits.gather(1, logits.new_tensor(token_ids).long().unsqueeze(1))
     ranks = (logits > own).sum(-1, keepdim=True) + 1
     ids, values = likeliest(logits, min(count, logits.shape[1]))
     # everything likelier than one of the likeliest is among them itself
     top_ranks = (values.unsqueeze(1) > values.unsqueeze(2)).sum(-1) + 1
     columns = zip(
-        token_ids, (own - normaliser).flatten().tolist(), ranks.flatten().tolist(),
-        ids.tolist(), (values - normaliser).tolist(), top_ranks.tolist(), strict=True,
+        token_ids, (own - total).flatten().tolist(), ranks.flatten().tolist(),
+        ids.tolist(), (values - total).tolist(), top_ranks.tolist(), strict=True,
     )  # fmt: skip
     return [
         (TokenLogprob(token, logprob, rank), *map(TokenLogprob, top_ids, top_logprobs, top_ranks))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from minillm.request import Request, SampledToken, TokenLogprob
 from minillm.sampling.filters import candidates
-from minillm.sampling.logprobs import top_logprobs
+from minillm.sampling.logprobs import Normaliser, log_sum_exp, top_logprobs
 from minillm.sampling.penalties import process
 from minillm.sampling.rng import uniform
 
@@ -62,7 +62,9 @@ def draw(logits: Tensor, request: Request) -> int:
     return chosen if ids is None else int(ids[chosen])
 
 
-def report(logits: Tensor, tokens: list[int], requests: list[Request]) -> dict[int, tuple[TokenLogprob, ...]]:
+def report(
+    logits: Tensor, tokens: list[int], requests: list[Request], normaliser: Normaliser = log_sum_exp
+) -> dict[int, tuple[TokenLogprob, ...]]:
     """The logprobs of the rows whose requests ask for them: {row: its own token's, then the likeliest}."""
     asked: dict[int, list[int]] = {}
     for i, request in enumerate(requests):
@@ -71,5 +73,5 @@ def report(logits: Tensor, tokens: list[int], requests: list[Request]) -> dict[i
     logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
     for count, rows in asked.items():
         chosen = logits.index_select(0, torch.tensor(rows, device=logits.device))
-        logprobs |= zip(rows, top_logprobs(chosen, [tokens[i] for i in rows], count), strict=True)
+        logprobs |= zip(rows, top_logprobs(chosen, [tokens[i] for i in rows], count, normaliser), strict=True)
     return logprobs

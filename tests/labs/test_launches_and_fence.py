@@ -94,3 +94,14 @@ def test_what_fails_inside_is_not_hidden_and_the_fence_is_gone_afterwards(kernel
     assert (memory[100:] == 7).all()
     double(kernels, torch.ones(100), memory[:100], mask=False)
     assert (memory[100:] != 7).all()
+
+
+def test_a_kernel_of_unsigned_bytes_can_be_inspected():
+    """Triton's name for torch's uint8 is u8."""
+    from minillm.kernels.int4_packing import Int4Weight
+    from minillm.kernels.w4a16 import w4a16
+
+    scale = torch.ones(2, 16)
+    with launches() as launched:
+        w4a16(torch.ones(1, 64), Int4Weight(torch.zeros(16, 32, dtype=torch.uint8), scale, scale))
+    assert launched[0].inspect("sm_89").registers > 0

@@ -35,7 +35,7 @@ class NoModel:
         self._rng = random.Random(seed)
 
     def prepare(self, plan):
-        return SimpleNamespace(requests=[r for i, r in enumerate(plan.requests) if plan.yields_token(i)])
+        return SimpleNamespace(requests=[r for i, r in enumerate(plan.requests) if plan.yields_token(i)], broken=[])
 
     def forward(self, batch):
         return torch.zeros(len(batch.requests), 1)

@@ -13,6 +13,14 @@ def one_power_of_two(subject):
     torch.testing.assert_close(y, torch.nn.functional.rms_norm(residual + x, (64,), weight, 1e-5))
 
 
+def one_row_after_another(subject):
+    """The test one would write first: a few contiguous rows of 64 float32."""
+    import torch
+
+    x, weight = torch.randn(3, 64), torch.randn(64)
+    torch.testing.assert_close(subject(x, weight, 1e-5), torch.nn.functional.rms_norm(x, (64,), weight, 1e-5))
+
+
 def two_tensors(subject):
     """The test one would write first: gate and up, each contiguous."""
     import torch
@@ -43,7 +51,35 @@ SILU = "silu = (gate / (1.0 + tl.exp(-gate))).to(dtype).to(tl.float32)"
 STORE_FIRST = "    tl.store(out_ptr, (first_cos - second_sin).to(dtype), mask=inside)\n"
 PRODUCTS = "first_cos, second_sin = (first * cos).to(dtype).to(tl.float32), (second * sin).to(dtype).to(tl.float32)"
 
+ROW_OF_X = "    x_ptr += outer * x_stride + inner * x_inner_stride\n    dtype"
+
 WRONG = {
+    "rms_norm": {
+        "mean_over_the_block": patch(MEAN, "tl.rsqrt(tl.sum(h * h, axis=0) / BLOCK + eps)", "divides by the padded length"),
+        "masks_the_load_only": patch(STORE_NORM, STORE_NORM.replace(", mask=inside", ""), "lanes past the end store their zeros"),
+        "squares_in_sixteen_bits": patch(
+            MEAN,
+            "tl.rsqrt(tl.sum((h * h).to(dtype), axis=0).to(tl.float32) / length + eps)",
+            "squares of float16 overflow at 256",
+        ),
+        "eps_outside_the_root": patch(MEAN, "1 / (tl.sqrt(tl.sum(h * h, axis=0) / length) + eps)", "sqrt(mean) + eps"),
+        "rows_side_by_side": patch(
+            ROW_OF_X, ROW_OF_X.replace("outer * x_stride + inner * x_inner_stride", "row * length"), "right where x is contiguous"
+        ),
+        "heads_side_by_side": patch(
+            ROW_OF_X, ROW_OF_X.replace("x_inner_stride", "length"), "right where nothing lies between heads"
+        ),
+        "reads_its_row_again": patch(
+            STORE_NORM,
+            "    h = tl.load(x_ptr + column, mask=inside, other=0.0).to(tl.float32)\n" + STORE_NORM,
+            "right values, half as many bytes again: x is loaded once for its norm and once to be divided",
+        ),
+        "quotient_is_not_rounded": patch(
+            "(h * inverse_rms).to(dtype).to(tl.float32) *",
+            "(h * inverse_rms) *",
+            "one rounding less than the model was trained with",
+        ),
+    },
     "add_rms_norm": {
         "mean_over_the_block": patch(MEAN, "tl.rsqrt(tl.sum(h * h, axis=0) / BLOCK + eps)", "divides by the padded length"),
         "masks_the_load_only": patch(STORE_NORM, STORE_NORM.replace(", mask=inside", ""), "lanes past the end store their zeros"),
@@ -125,4 +161,9 @@ WRONG = {
     },
 }
 
-HAPPY = {"add_rms_norm": one_power_of_two, "silu_mul": two_tensors, "rope": new_contiguous_tensors}
+HAPPY = {
+    "rms_norm": one_row_after_another,
+    "add_rms_norm": one_power_of_two,
+    "silu_mul": two_tensors,
+    "rope": new_contiguous_tensors,
+}

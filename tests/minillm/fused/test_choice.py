@@ -33,8 +33,12 @@ def test_auto(device, options, expected, monkeypatch):
 def test_without_triton(monkeypatch):
     monkeypatch.setattr(choice, "has_triton", lambda: False)
     assert resolved(EngineConfig(), GPU).kernels == "torch"
-    for options in ({"kernels": "triton"}, {"attention": "triton"}):
-        with pytest.raises(ConfigError, match="Triton is not installed"):
+    for options, way_out in (
+        ({"kernels": "triton"}, "--kernels torch"),
+        ({"attention": "triton"}, "--attention sdpa"),
+        ({"linear": "triton", "kernels": "triton"}, "--kernels torch and --linear torch"),
+    ):
+        with pytest.raises(ConfigError, match=f"Triton is not installed.*, or choose {way_out}$"):
             resolved(EngineConfig(**options), GPU)
 
 
@@ -60,6 +64,15 @@ def test_what_triton_lacks(monkeypatch, tmp_path):
     assert choice.obstacle() is None
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
     assert "compute capability 8.0" in choice.obstacle()
+
+
+@pytest.mark.parametrize("flag", ["kernels", "attention", "linear"])
+def test_the_interpreter_is_warned_of(flag, caplog):
+    choice.warn_of_interpreter(EngineConfig(**{flag: "triton"}))
+    assert "interpreter" in caplog.text
+    caplog.clear()
+    choice.warn_of_interpreter(EngineConfig())
+    assert not caplog.text
 
 
 def test_an_unknown_choice():

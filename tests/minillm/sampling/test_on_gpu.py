@@ -1,9 +1,11 @@
 """The batch sampler, in Triton's interpreter: a request gets from it what Sampler would have given."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from minillm.sampling.on_gpu import TritonSampler
+from minillm.sampling.on_gpu import SamplingKernels, TritonSampler
 from minillm.sampling.pipeline import Sampler
 
 WISHES = (
@@ -64,7 +66,35 @@ def test_logprobs_are_the_models_own(make_request):
     logits = torch.randn(2, 50, generator=torch.Generator().manual_seed(3))
     requests = [make_request(temperature=1.0, logprobs=3, logit_bias={4: 50.0}), make_request(temperature=0, logprobs=0)]
     ours, theirs = both(logits, requests)
-    assert ours == theirs and len(ours[0].logprobs) == 4
+    assert [token.token_id for token in ours] == [token.token_id for token in theirs]
+    assert_same_logprobs(ours, theirs)
+    assert len(ours[0].logprobs) == 4
+
+
+def test_logprobs_come_from_the_softmax_kernel(make_request):
+    """Of tokens whose probability is 0 in float32, too, and with the same ranks and order among equals."""
+    seen = []
+
+    def own(x):
+        seen.append(x.shape)
+        return torch.softmax(x, -1)
+
+    logits = torch.tensor([[300.0, -900.0, 5.0, 5.0, 299.0], [1.0, 1.0, 1.0, 1.0, -torch.inf]])
+    requests = [make_request(temperature=0, logprobs=5), make_request(temperature=0, logprobs=3), make_request(temperature=0)]
+    logits = torch.cat([logits, torch.randn(1, 5)])
+    ours = TritonSampler(replace(SamplingKernels(), softmax=own))(logits, requests)
+    theirs = Sampler()(logits, requests)
+    assert_same_logprobs(ours, theirs)
+    assert min(entry.logprob for entry in ours[0].logprobs) == pytest.approx(-1200.3, abs=0.1)
+    assert seen == [(1, 5), (1, 5)], "only for those who ask"
+
+
+def assert_same_logprobs(ours, theirs):
+    for mine, other in zip(ours, theirs, strict=True):
+        assert [(entry.token_id, entry.rank) for entry in mine.logprobs or ()] == [
+            (entry.token_id, entry.rank) for entry in other.logprobs or ()
+        ]
+        assert [e.logprob for e in mine.logprobs or ()] == pytest.approx([e.logprob for e in other.logprobs or ()], abs=1e-5)
 
 
 def test_kernels_choose_it_and_an_own_sampler_goes_first(tiny_folder, tiny_llm):
