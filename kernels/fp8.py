@@ -28,9 +28,9 @@ from minillm.kernels.checks import (
     refuse_negative_strides,
     require,
 )
-from minillm.kernels.fp8_quantize import FORMATS
+from minillm.kernels.fp8_quantize import FORMATS, has_e4m3
 from minillm.kernels.linear_tile import TileConfig, parts_bytes, store_tile, sum_splits, tile_config, tile_of
-from minillm.kernels.runtime import INTERPRETED, tl, triton
+from minillm.kernels.runtime import tl, triton
 from minillm.kernels.shipped import Shipped
 from torch import Tensor
 
@@ -82,7 +82,7 @@ def fp8_gemm(a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor, out_dtype: 
     refuse_negative_strides(a=a, b=b)
     check_last_dim_contiguous(a=a, b=b, a_scale=a_scale, b_scale=b_scale)
     require(
-        INTERPRETED or torch.cuda.get_device_capability(a.device) >= (8, 9),
+        has_e4m3(a.device),
         "this GPU has no tensor cores for float8 (compute capability 8.9 is needed): use w8a16",
     )
     out = torch.empty(rows, columns, dtype=out_dtype, device=a.device)

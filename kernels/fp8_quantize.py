@@ -23,7 +23,7 @@ from __future__ import annotations
 import torch
 from minillm.kernels.checks import check_shape, check_tensors, require
 from minillm.kernels.rows import as_rows, row_block
-from minillm.kernels.runtime import tl, triton
+from minillm.kernels.runtime import INTERPRETED, tl, triton
 from minillm.kernels.shipped import Shipped
 from torch import Tensor
 
@@ -90,11 +90,16 @@ def quantize_fp8(
 ) -> tuple[Tensor, Tensor]:
     """x [M, K] -> (q [M, K] of dtype, scale float32): scale [M] if per_row, else [1].
 
-    scale, [1] float32 and positive: of the whole tensor, measured beforehand; returned as it is.
+    scale, [1] float32 and positive: of the whole tensor, measured beforehand; returned as it is. On a GPU, e4m3 needs compute
+    capability 8.9 (RTX 40, L4) or higher: ValueError below.
     """
     check_tensors(x=x)
     check_shape((None, None), x=x)
     _check_format(dtype)
+    require(
+        dtype != torch.float8_e4m3fn or has_e4m3(x.device),
+        "this GPU has no conversion to float8_e4m3fn (compute capability 8.9 is needed): pass dtype=torch.float8_e5m2",
+    )
     x = as_rows(x=x)
     rows, length = x.shape
     q = torch.empty(rows, length, dtype=dtype, device=x.device)
@@ -117,6 +122,11 @@ def quantize_fp8(
             x, q, scale, x.stride(0), length, SMALLEST, LARGEST=largest, GIVEN=given, BLOCK=block, num_warps=num_warps
         )
     return q, scale
+
+
+def has_e4m3(device: torch.device) -> bool:
+    """Whether kernels can use e4m3 there: the interpreter, and GPUs of compute capability 8.9 or higher."""
+    return INTERPRETED or torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def _check_format(dtype: torch.dtype) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,15 +27,17 @@ SECONDS_PER_MODULE = 120
 
 @dataclass(frozen=True)
 class Gate:
-    """Where it looks. root: the labs; wrong: the folder of planted mistakes; stubs: the list of pristine stubs."""
+    """Where it looks. root: the labs; wrong: the folder of planted mistakes; stubs: the list of pristine stubs; only: the paths
+    of the modules to judge, all if there is none."""
 
     root: Path
     wrong: Path
     stubs: Path = STUBS
+    only: frozenset[str] = frozenset()
 
     def run(self) -> dict[str, list[str]]:
         """Key of each exercise (of a module, where it has none) -> what is wrong with it; an empty list where nothing is."""
-        modules = find_modules(self.root)
+        modules = [module for module in find_modules(self.root) if not self.only or module.path in self.only]
         problems = {key: list(lines) for module in modules for key, lines in self._papers(module).items()}
         outcomes, naive, crash = self._outcomes(modules)
         for module in modules:
@@ -120,9 +123,10 @@ class Gate:
         return result["outcomes"], result["naive"], result["errors"] or None
 
 
-def run_gate(wrong: Path, root: Path | None = None, stubs: Path = STUBS) -> dict[str, list[str]]:
-    """What is wrong with each exercise under `root` (the repository's labs). wrong: the folder of the planted mistakes."""
-    return Gate(labs_root(root), wrong, stubs).run()
+def run_gate(wrong: Path, root: Path | None = None, stubs: Path = STUBS, only: Iterable[str] = ()) -> dict[str, list[str]]:
+    """What is wrong with each exercise under `root` (the repository's labs), or with those of the modules whose paths are in
+    `only`. wrong: the folder of the planted mistakes."""
+    return Gate(labs_root(root), wrong, stubs, frozenset(only)).run()
 
 
 def _judge_stub(outcome: dict | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from minillm.kernels import fp8_quantize
 from minillm.kernels.fp8 import fp8_gemm, fp8_gemm_bytes, fp8_gemm_torch, fp8_tile
 from minillm.kernels.fp8_quantize import quantize_fp8, quantize_fp8_bytes, quantize_fp8_torch
 from minillm.kernels.instruments.traffic import trace
@@ -149,3 +150,23 @@ def refusals():
 def test_refuses(function, arguments, error, message):
     with pytest.raises(error, match=message):
         function(*arguments)
+
+
+@pytest.mark.parametrize(
+    "capability, has_it", [((8, 0), False), ((8, 6), False), ((8, 9), True), ((9, 0), True), ((12, 0), True)]
+)
+def test_a_gpu_without_e4m3_is_told(monkeypatch, capability, has_it):
+    """Not by the compiler: Triton knows e4m3 from 8.9 on, e5m2 everywhere."""
+    monkeypatch.setattr(fp8_quantize, "INTERPRETED", False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+    x = torch.randn(2, 16)
+    q, scale = quantize_fp8(x, E5M2)
+    assert q.dtype == E5M2
+    if has_it:
+        assert quantize_fp8(x)[0].dtype == E4M3
+        fp8_gemm(q, q, scale, scale)
+        return
+    with pytest.raises(ValueError, match=r"compute capability 8\.9 is needed\): pass dtype=torch\.float8_e5m2"):
+        quantize_fp8(x)
+    with pytest.raises(ValueError, match=r"compute capability 8\.9 is needed\): use w8a16"):
+        fp8_gemm(q, q, scale, scale)

@@ -43,7 +43,7 @@ def test_every_page_loads_and_none_scrolls_sideways(site, visitor, phone):
 
 def test_every_formula_is_drawn(site, visitor):
     reader = visitor(site)
-    names = [name for name in site.pages() if 'class="arithmatex"' in (site.folder / _file(name)).read_text("utf-8")]
+    names = [name for name in site.pages() if 'class="arithmatex' in (site.folder / _file(name)).read_text("utf-8")]
     assert names
     for name in names:
         page = reader.open(name)
@@ -52,15 +52,44 @@ def test_every_formula_is_drawn(site, visitor):
         assert page.locator(".arithmatex:not(:has(.katex))").count() == 0 == page.locator(".katex-error").count(), name
 
 
-def test_formulas_far_below_cost_nothing_until_they_come_near(http_site, visitor):
-    reader = visitor(http_site)
-    asked = []
+def test_formulas_come_drawn(http_site, visitor):
+    """By the build: it has node, as playwright brings one."""
+    reader, asked = visitor(http_site), []
     reader.page.on("request", lambda request: asked.append(request.url))
     page = reader.open("series/start/")
+    assert page.locator(".arithmatex").count() == page.locator(".arithmatex .katex").count() > 0
+    assert not any(name in url for url in asked for name in ("katex.min.js", "math.js"))
+
+
+def test_formulas_that_the_build_left_are_drawn_when_they_come_near(http_site, visitor):
+    reader, asked = visitor(http_site), []
+    below = '<div style="height: 9000px"></div><span class="arithmatex">\\(a^2\\)</span>'
+    html = f'<!doctype html><body>{below}<script src="../assets/js/math.js"></script>'
+    reader.page.route("**/undrawn/", lambda route: route.fulfill(body=html, content_type="text/html"))
+    reader.page.on("request", lambda request: asked.append(request.url))
+    page = reader.open("undrawn/")
     page.wait_for_load_state("networkidle")
-    assert page.locator(".arithmatex").count() and not any("katex" in url for url in asked)
+    assert not any("katex" in url for url in asked)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.locator(".arithmatex .katex").first.wait_for(state="attached")
+    page.locator(".arithmatex .katex").wait_for(state="attached")
+
+
+def test_diagrams_are_drawn_when_they_come_near(site, visitor):
+    reader, asked = visitor(site), []
+    names = [name for name in site.pages() if 'class="mermaid"' in (site.folder / _file(name)).read_text("utf-8")]
+    assert names
+    reader.page.on("request", lambda request: asked.append(request.url))
+    for name in names:
+        asked.clear()
+        page = reader.open(name)
+        count = page.locator("pre.mermaid").count()
+        page.wait_for_load_state("networkidle")
+        assert not any("mermaid" in url for url in asked), f"{name}: nobody sees a diagram yet"
+        page.locator(".mermaid").first.scroll_into_view_if_needed()
+        page.locator("div.mermaid").first.wait_for()
+        page.wait_for_function("() => !document.querySelector('pre.mermaid')")
+        heights = page.locator("div.mermaid").evaluate_all("all => all.map((each) => each.clientHeight)")
+        assert len(heights) == count and min(heights) > 100, f"{name}: {heights}"
 
 
 def test_the_notebook_of_a_module_can_be_downloaded(http_site, visitor):

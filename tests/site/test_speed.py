@@ -4,6 +4,7 @@ Run with `pytest -m browser`.
 """
 
 import gzip
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,9 @@ pytestmark = pytest.mark.browser
 BUDGET = 300_000
 PACKED = {".woff2", ".png", ".gz"}  # a host does not compress these once more
 FIGURES = {".png", ".svg"}
+SERIES = Path(__file__).resolve().parents[2] / "series"
+NOTEBOOKS = sorted(path for path in SERIES.rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+MODULES = [f"{path.relative_to(SERIES.parent).with_suffix('').as_posix()}/" for path in NOTEBOOKS]
 
 
 def size(site, url) -> int:
@@ -23,7 +27,7 @@ def size(site, url) -> int:
     return file.stat().st_size if file.suffix in PACKED else len(gzip.compress(file.read_bytes()))
 
 
-@pytest.mark.parametrize("name", ["", "series/start/", "series/c2_anatomy/03_kv_cache/", "calculators/memory/"])
+@pytest.mark.parametrize("name", ["", "calculators/memory/", *MODULES])
 def test_a_page_comes_with_less_than_300_kb(http_site, visitor, name):
     reader, asked = visitor(http_site), []
     reader.context.on("request", lambda request: asked.append(request.url))

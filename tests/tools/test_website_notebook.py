@@ -121,8 +121,8 @@ def test_large_scripts_only_where_they_are_used():
     plain = "<head></head><body></body>"
     assert own_scripts.with_own_scripts(plain, "../") == plain
     math = own_scripts.with_own_scripts('<head></head><span class="arithmatex">', "../../")
-    assert '<script src="../../assets/js/math.js" defer>' in math and "mermaid" not in math
-    assert "mermaid.min.js" in own_scripts.with_own_scripts('<head></head><pre class="mermaid">', "")
+    assert '<script src="../../assets/js/math.js" defer>' in math and "diagrams" not in math
+    assert '<script src="assets/js/diagrams.js" defer>' in own_scripts.with_own_scripts('<head></head><pre class="mermaid">', "")
     offline = own_scripts.with_own_scripts('<script src="https://unpkg.com/iframe-worker/shim"></script>', "../")
     assert offline == '<script src="../assets/vendor/iframe-worker.js"></script>'
 

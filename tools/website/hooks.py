@@ -11,6 +11,7 @@ from pathlib import Path
 import markers
 import search_index
 from check import check
+from formulas import draw_all
 from mkdocs.plugins import CombinedEvent, get_plugin_logger
 from navigation import navigation
 from own_scripts import only_own_scripts
@@ -47,6 +48,7 @@ on_page_context = CombinedEvent(search_index.thin, search_index.whole)
 
 def on_post_build(config):
     site = Path(config.site_dir)
+    draw_all(site, log.info)
     only_own_scripts(site)
     search_index.tune(site, log.warning)
     check(site, log.warning)

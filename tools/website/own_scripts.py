@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 from calculator_data import head as calculator_head
+from formulas import DRAWN
 
 # What a page's HTML must hold, and what it then loads from assets/, in this order.
 LOADS = (
+    (DRAWN, ("vendor/katex/katex.min.css",)),
     ('class="arithmatex"', ("js/math.js",)),  # which loads KaTeX when a formula comes near
-    ('class="mermaid"', ("vendor/mermaid.min.js",)),
+    ('class="mermaid"', ("js/diagrams.js",)),  # which loads mermaid when a diagram comes near
     ('class="home-head"', ("css/home.css",)),
     ('class="filters"', ("js/filters.js",)),
     ("data-module", ("js/progress.js",)),

@@ -1,5 +1,6 @@
-/* Only on pages with formulas: KaTeX turns what arithmatex left between \( \) and \[ \] into mathematics. It is a third of all that
-   such a page loads, so it comes when the first formula is a screen away, or when the page is printed. */
+/* Only on pages whose formulas were not drawn when the site was built (tools/website/formulas.py): KaTeX turns what arithmatex left
+   between \( \) and \[ \] into mathematics. It is a third of all that such a page loads, so it comes when the first formula is a
+   screen away, or when the page is printed. */
 (() => {
   "use strict";
 
