@@ -31,6 +31,9 @@ app.add_typer(bench_app, name="bench")
 app.command()(kernels)
 
 Temperature = Annotated[float, typer.Option(help="0 always takes the likeliest token; higher is more varied.")]
+TopP = Annotated[float, typer.Option(help="Draw from the likeliest tokens that together have this probability.")]
+TopK = Annotated[int, typer.Option(help="Draw from this many of the likeliest tokens; 0: from all.")]
+MinP = Annotated[float, typer.Option(help="Leave out tokens below this share of the likeliest one's probability.")]
 Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
 SAMPLING_SEED = ("seed",)  # where --seed is SamplingParams', it is not EngineConfig's
 
@@ -156,13 +159,16 @@ def generate(
     chat: Annotated[bool, typer.Option(help="Ask through the model's chat template, or continue the text as it stands.")] = True,
     max_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
     temperature: Temperature = 1.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    min_p: MinP = 0.0,
     seed: Seed = None,
     mine: MineOption = None,
 ) -> None:
     """Answer one prompt on standard output, token by token."""
     from minillm.request import SamplingParams
 
-    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
+    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise ConfigError("the prompt is empty; give one with --prompt, or on standard input with --prompt -")
@@ -184,13 +190,16 @@ def chat(
     system: Annotated[str | None, typer.Option(help="Instructions that open the conversation.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, in tokens. Default: until the context is full.")] = None,
     temperature: Temperature = 0.7,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    min_p: MinP = 0.0,
     seed: Seed = None,
     mine: MineOption = None,
 ) -> None:
     """Talk with a model in the terminal. Ctrl-C stops an answer, /reset forgets, /quit leaves."""
     from minillm.request import SamplingParams
 
-    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
+    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     from minillm.llm import LLM
     from minillm.terminal import Conversation
 

@@ -121,12 +121,13 @@ def test_gemm_bytes(m, n, k):
 
 
 def test_rows_beyond_two_to_the_31_elements():
-    x = torch.empty(2**31 + 64, dtype=torch.float16).as_strided((2, 16), (2**31, 1))
-    x.copy_(torch.randn(2, 16))
+    """The third row begins at 2³¹, too much for 32 bits; its stride, 2³⁰, arrives in 32. Only touched pages take memory."""
+    x = torch.empty(2**31 + 64, dtype=torch.float16).as_strided((3, 16), (2**30, 1))
+    x.copy_(torch.randn(3, 16))
     same(quantize_fp8(x), quantize_fp8_torch(x.contiguous()))
-    a = torch.empty(2**31 + 64, dtype=torch.uint8).view(E4M3).as_strided((2, 16), (2**31, 1))
+    a = torch.empty(2**31 + 64, dtype=torch.uint8).view(E4M3).as_strided((3, 16), (2**30, 1))
     a.view(torch.uint8).copy_(quantize_fp8(x)[0].view(torch.uint8))
-    ones = torch.ones(2)
+    ones = torch.ones(3)
     torch.testing.assert_close(fp8_gemm(a, a, ones, ones), fp8_gemm_torch(a.contiguous(), a.contiguous(), ones, ones))
 
 

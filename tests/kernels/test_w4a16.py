@@ -118,9 +118,9 @@ def test_bytes(m, n, k, group_size):
 
 
 def test_rows_beyond_two_to_the_31_elements():
-    """Two rows of packed weights 2³¹ bytes apart. Only the touched pages take memory."""
-    x, weight, _ = inputs(2, 2, 32, 32)
-    far = torch.empty(2**31 + 64, dtype=torch.uint8).as_strided((2, 16), (2**31, 1))
+    """The third row begins at 2³¹, too much for 32 bits; its stride, 2³⁰, arrives in 32. Only touched pages take memory."""
+    x, weight, _ = inputs(2, 3, 32, 32)
+    far = torch.empty(2**31 + 64, dtype=torch.uint8).as_strided((3, 16), (2**30, 1))
     far.copy_(weight.packed)
     for rows in (x[:1], x):
         close(w4a16(rows, weight._replace(packed=far)), w4a16_torch(rows, weight))

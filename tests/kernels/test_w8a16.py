@@ -94,9 +94,9 @@ def test_bytes(m, n, k):
 
 
 def test_rows_beyond_two_to_the_31_elements():
-    """Two rows of q 2³¹ elements apart: their offset does not fit 32 bits. Only the touched pages take memory."""
-    q = torch.empty(2**31 + 64, dtype=torch.int8).as_strided((2, 16), (2**31, 1))
-    x, small, scale, _ = inputs(2, 2, 16)
+    """The third row begins at 2³¹, too much for 32 bits; its stride, 2³⁰, arrives in 32. Only touched pages take memory."""
+    q = torch.empty(2**31 + 64, dtype=torch.int8).as_strided((3, 16), (2**30, 1))
+    x, small, scale, _ = inputs(2, 3, 16)
     q.copy_(small)
     for rows in (x[:1], x):
         close(w8a16(rows, q, scale), w8a16_torch(rows, small, scale))

@@ -123,12 +123,15 @@ def test_generate_repeats_itself_with_a_seed(tiny_args):
     assert given.stdout.strip()
     assert minillm("generate", *run, "--prompt", "-", stdin="abc").stdout == given.stdout
     assert minillm("generate", *run[:-1], "6", "--prompt", "abc").stdout != given.stdout
+    narrow = minillm("generate", *run, "--top-k", "1", "--prompt", "abc").stdout
+    assert narrow == minillm("generate", *run, "--temperature", "0", "--prompt", "abc").stdout != given.stdout
 
 
 def test_generate_says_what_is_wrong(tiny_args):
     assert_one_line_error(minillm("generate", *tiny_args, "--prompt", "abc"), "no chat template", "--no-chat")
     assert_one_line_error(minillm("generate", *tiny_args, "--prompt", "-", stdin=" \n"), "prompt is empty")
     assert_one_line_error(minillm("generate", *tiny_args, "--prompt", "x", "--temperature", "-1"), "temperature")
+    assert_one_line_error(minillm("generate", *tiny_args, "--prompt", "x", "--top-p", "0"), "top_p must be in (0, 1]")
     assert_one_line_error(minillm("generate", *tiny_args, "--prompt", "x", "--dtype", "int3"), "--dtype int3", "float32")
     assert_one_line_error(minillm("generate", *tiny_args, "--no-chat", "--prompt", "x" * 300), "300 tokens", "128")
 
