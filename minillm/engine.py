@@ -66,7 +66,7 @@ class Engine:
             batch = self.runner.prepare(plan)
             logits = self.runner.forward(batch)
             bad = set_aside(logits, batch.requests) + batch.broken
-            scrub(self.scheduler.kv.layers, bad)
+            scrub(self.scheduler.kv.layers, bad)  # while they have their blocks
             tokens = self.sampler(logits, batch.requests)
         except BaseException:  # Ctrl-C in a notebook too
             self.scheduler.kv.forget()
@@ -74,14 +74,16 @@ class Engine:
             raise
         outputs = self.scheduler.update(plan, tokens)
         if bad:
-            outputs += [StepOutput(request, []) for request in batch.broken]
             self._fail(bad, outputs)
         if self.events.is_on:
             self.events.after_step(plan, outputs, time.monotonic() - started)
         return outputs
 
     def _fail(self, bad: list[Request], outputs: list[StepOutput]) -> None:
-        """End requests that have no next token. What they computed must not be found by others, so nothing is any more."""
+        """End requests whose numbers are none, and say so in `outputs`: in their own or, of chunks of prompts, in new ones.
+        What they computed must not be found by others, so nothing is any more."""
+        answered = [output.request for output in outputs]
+        outputs += [StepOutput(request, []) for request in bad if request not in answered]
         for output in outputs:
             if output.request in bad:
                 fail(output)

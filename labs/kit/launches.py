@@ -70,7 +70,7 @@ def _type_of(value: Any) -> str:
     if hasattr(value, "dtype"):
         kind = str(value.dtype).removeprefix("torch.")
         short = kind.replace("uint", "u").replace("int", "i")
-        return "*" + {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(kind, short)
+        return "*" + {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}.get(kind, short)
     if isinstance(value, float):
         return "fp32"
     if isinstance(value, bool):
