@@ -70,6 +70,6 @@ class Elsewhere:
 
 def _covered(tensor: Tensor, span: int) -> np.ndarray:
     """bool [span]: which elements between a view's first and last are its own."""
-    elements = torch.zeros(span, dtype=torch.bool)
-    elements.as_strided(tensor.shape, tensor.stride()).fill_(True)
-    return elements.numpy()
+    elements = np.zeros(span, bool)  # numpy's zeros take no memory until they are written: gaps may be gigabytes
+    torch.from_numpy(elements).as_strided(tensor.shape, tensor.stride()).fill_(True)
+    return elements

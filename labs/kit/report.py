@@ -162,9 +162,11 @@ def _flags(parts: list[str]) -> str:
     """What else the command must say for these parts to run; of two that exclude each other, the later one's."""
     from minillm.parts import PARTS  # only when something passes: the kit starts without the engine
 
-    flags = [PARTS[part].flag for part in parts if part in PARTS]
-    by_name = {flag.split()[0]: flag for flag in flags if flag}
-    return "".join(f" {flag}" for flag in by_name.values())
+    words = [word for part in parts if part in PARTS for word in PARTS[part].flag.split()]
+    values = dict(zip(words[::2], words[1::2], strict=True))
+    if "--quantization" in values:
+        values.pop("--linear", None)  # which is for weights that are not quantized
+    return "".join(f" {flag} {value}" for flag, value in values.items())
 
 
 def _all_ran(each: ExerciseRun) -> bool:

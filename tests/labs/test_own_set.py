@@ -5,9 +5,7 @@ that the checks let another solution pass, and that `--mine` makes an engine of 
 """
 
 import functools
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +15,6 @@ import openai
 import pytest
 
 from labs.kit.catalog import LABS, find_modules
-from labs.kit.check import PLUGINS, PYTEST
 from labs.kit.conformance import checks
 from labs.kit.own_parts import own_parts
 from minillm.attention.torch_ref import TorchAttention
@@ -28,7 +25,7 @@ from minillm.mine.choose import choose
 from minillm.request import SamplingParams
 
 OWN_SET = Path(__file__).parent / "own_set"
-ROOT = LABS.parent
+SERIES = ("c2", "c5")  # test_own_kernels.py runs the latter's answers
 SELECT = {"attention": "torch", "scheduler": "continuous"}  # the learner's run only where they are asked for
 OPS = ("ops.rms_norm", "ops.rope", "ops.swiglu", "ops.gqa_attention")
 ANYWHERE = (*OPS, "scheduler.continuous", "sampling.pipeline", "text.stream", "text.stop")
@@ -39,31 +36,18 @@ GREEDY = SamplingParams(temperature=0, max_tokens=12)
 SEEDED = SamplingParams(temperature=0.8, top_p=0.9, min_p=0.02, seed=7, max_tokens=8, stop=("France",))
 
 
-def exercises(root):
+def exercises(root, series="c2"):
     """What is asked of a learner: name, reference and part by the exercise's key."""
-    c2 = [module for module in find_modules(root) if module.path.startswith("c2/")]
-    assert not [module.problem for module in c2 if module.problem]
-    return {e.key: (e.reference, e.part) for module in c2 for e in module.exercises}
+    modules = [module for module in find_modules(root) if module.path.startswith(f"{series}/")]
+    assert not [module.problem for module in modules if module.problem]
+    return {e.key: (e.reference, e.part) for module in modules for e in module.exercises}
 
 
 @pytest.fixture(scope="module")
-def learner(tmp_path_factory):
-    """The labs of one who has done all of C2, and has run `labs check c2`; what that said."""
-    home = tmp_path_factory.mktemp("learner")
-    shutil.copytree(LABS / "c2", home / "labs" / "c2", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(OWN_SET / "c2", home / "labs" / "c2", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABS_ROOT", str(home / "labs"))
-        patch.setenv("LABS_HOME", str(home / "state"))
-        patch.setenv("PYTHONPATH", str(ROOT))
-        files = sorted(str(file) for file in (home / "labs" / "c2").glob("test_*.py"))
-        quick = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        command = [*PYTEST, *files, *PLUGINS, "-p", "no:cacheprovider", f"--rootdir={home}", f"-c={ROOT / 'pyproject.toml'}"]
-        yield subprocess.run(command, capture_output=True, text=True, cwd=home, env=quick, timeout=300, check=False)
-    for name in set(sys.modules) - before:  # the answers were imported under the names of the repository's own labs
-        if name.startswith("labs.c2"):
-            del sys.modules[name]
+def learner(learner_of):
+    """What `labs check c2` said to one who has done all of it."""
+    with learner_of("c2") as said:
+        yield said
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +58,9 @@ def mine(learner):
     return {**chosen[0].objects, **chosen[1].objects}
 
 
-def test_the_set_answers_every_exercise_of_c2():
-    assert exercises(OWN_SET) == exercises(LABS)
+@pytest.mark.parametrize("series", SERIES)
+def test_the_set_answers_every_exercise(series):
+    assert exercises(OWN_SET, series) == exercises(LABS, series) != {}
 
 
 def test_every_check_passes_with_it(learner):
@@ -169,7 +154,8 @@ def test_the_contiguous_cache_serves_it_too(said, learner):
     llm.engine.scheduler.kv.check_integrity()
 
 
-def test_each_file_says_what_it_is():
+@pytest.mark.parametrize("series", SERIES)
+def test_each_file_says_what_it_is(series):
     assert own_parts(OWN_SET)
-    for file in (OWN_SET / "c2").glob("m*.py"):
+    for file in (OWN_SET / series).glob("m*.py"):
         assert "from its docstrings alone" in file.read_text(encoding="utf-8").splitlines()[0], file.name
