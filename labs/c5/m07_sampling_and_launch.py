@@ -1,4 +1,4 @@
-"""5.7 Sampling and launch: a token for each row of logits, in one launch, without a sort and without a word to the host.
+"""5.7 Sampling on the GPU, and launches: a token for each row, in one launch, without a sort and without a word to the host.
 
 For each exercise write the bodies marked "Yours", and let the public function call the launcher that is given. Then run
 `labs check 5.7` (or `pytest labs/c5/test_m07_sampling_and_launch.py`). Stuck? `labs hint 5.7` shows one more each time. No GPU is
