@@ -10,6 +10,8 @@ from pathlib import Path
 
 import markers
 import search_index
+import signatures
+import styles_once
 from check import check
 from formulas import draw_all
 from mkdocs.plugins import CombinedEvent, get_plugin_logger
@@ -17,12 +19,12 @@ from navigation import navigation
 from own_scripts import only_own_scripts
 from pages import write_course
 from raw_links import resolve
-from styles_once import install
 
 from shared.course import load_course
 
 log = get_plugin_logger("course")
-install()
+styles_once.install()
+signatures.install()
 
 
 def on_config(config):
