@@ -5,20 +5,16 @@ import torch
 
 from labs.kit import checks
 from labs.kit.compare import assert_close, assert_equal
-from labs.kit.fence import fenced
-from labs.kit.launches import launches
 
 pytest.importorskip("triton", reason="the kernels need Triton, which exists for Linux only")
 
 from minillm.kernels.instruments.traffic import trace
-from minillm.kernels.runtime import INTERPRETED
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+from labs.kit.fence import fenced
+from labs.kit.kernel_checks import DEVICE, DTYPES, GUARD, counted
+from labs.kit.launches import launches
+
 HALF_A_STEP = {torch.float32: 1e-5, torch.float16: 2**-11 + 1e-5, torch.bfloat16: 2**-8 + 1e-5}  # relative; rounding once
-GUARD = 77.0  # what lies around every tensor here: to be left alone
-
-counted = pytest.mark.skipif(not INTERPRETED, reason="bytes are counted in the interpreter: TRITON_INTERPRET=1")
 
 
 def called(function, *args, **options):

@@ -10,7 +10,6 @@ from labs.kit.compare import assert_close, assert_equal
 pytest.importorskip("triton", reason="the kernels need Triton, which exists for Linux only")
 
 from minillm.kernels.instruments.traffic import trace
-from minillm.kernels.runtime import INTERPRETED
 
 from labs.kit.kernel_checks import (
     DEVICE,
@@ -21,13 +20,13 @@ from labs.kit.kernel_checks import (
     assert_guards,
     assert_moved,
     assert_rounded,
+    counted,
     guarded,
     random,
 )
 from minillm.model.ops import rope as torch_rope
 
 EPS = 1e-5
-counted = pytest.mark.skipif(not INTERPRETED, reason="bytes are counted in Triton's interpreter: set TRITON_INTERPRET=1")
 
 
 # -------------------------------------------------------------------------------------------------------------------- rms_norm

@@ -13,15 +13,14 @@ pytest.importorskip("triton", reason="the kernels need Triton, which exists for 
 from minillm.kernels.gemm import gemm_bytes
 from minillm.kernels.gemv import GemvConfig
 from minillm.kernels.grouped_gemm import grouped_gemm_blocks
-from minillm.kernels.runtime import INTERPRETED, triton
+from minillm.kernels.runtime import triton
 
 from labs.kit.far_apart import far_apart
 from labs.kit.fence import fenced
+from labs.kit.kernel_checks import DEVICE, DTYPES, GUARD, counted, random
 from labs.kit.launches import launches
 from labs.kit.products import (
-    DEVICE,
     EDGES,
-    GUARD,
     assert_at_most,
     assert_compiles,
     assert_guards,
@@ -30,12 +29,9 @@ from labs.kit.products import (
     launched_by,
     moved,
     product,
-    random,
     sliced,
 )
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="bytes are counted in Triton's interpreter: set TRITON_INTERPRET=1")
 RANGE = "bfloat16 reaches 3e38, float16 65,504: give tl.dot the blocks in the type that they are stored in"
 WIDE = "a tile's first row times its stride passes 2**31: `.to(tl.int64)` before the multiplication"
 
@@ -113,7 +109,7 @@ def test_gemm_of_nothing(lab, shape):
     assert_close(got, torch.ones(m, n, device=DEVICE), "the bias alone", atol=0, rtol=0, inputs=f"M, N, K = {shape}")
 
 
-@interpreted
+@counted
 @checks("gemm")
 def test_rows_of_x_and_out_beyond_two_to_the_31(lab):
     x, out = far_apart(386, 16), far_apart(386, 16)
@@ -124,7 +120,7 @@ def test_rows_of_x_and_out_beyond_two_to_the_31(lab):
     assert_product(out.clone(), product(values, w), "x · Wᵀ", said, WIDE)
 
 
-@interpreted
+@counted
 @checks("gemm")
 def test_rows_of_w_beyond_two_to_the_31(lab):
     w = far_apart(386, 16)
@@ -153,7 +149,7 @@ def test_programs_that_run_together_share_strips(lab, group_m):
     assert_equal(strips, (group_m, 4 // group_m), "strips of x and of W that they work on", inputs=said, hint=hint)
 
 
-@interpreted
+@counted
 @checks("gemm")
 @pytest.mark.parametrize("tile", [(16, 32), (32, 64)], ids=str)
 def test_gemm_asks_for_each_strip_once_a_tile(lab, tile):
@@ -261,7 +257,7 @@ def test_gemv_of_nothing(lab, shape):
     assert_close(got, torch.ones(m, n, device=DEVICE), "the bias alone", atol=0, rtol=0, inputs=f"M, N, K = {shape}")
 
 
-@interpreted
+@counted
 @checks("gemv")
 def test_strips_beyond_two_to_the_31(lab):
     w = far_apart(384, 16)
@@ -271,7 +267,7 @@ def test_strips_beyond_two_to_the_31(lab):
     assert_product(got, product(x, values), "x · Wᵀ", "W [384, 16], rows 2**23 - 16 elements apart", WIDE)
 
 
-@interpreted
+@counted
 @checks("gemv")
 @pytest.mark.parametrize(("m", "splits"), [(1, 1), (5, 1), (5, 4)])
 def test_gemv_asks_for_each_weight_once(lab, m, splits):
@@ -426,7 +422,7 @@ def test_no_rows(lab, group_rows):
     assert_equal(list(got.shape), [0, 8], "the shape", inputs=f"groups of {group_rows} rows")
 
 
-@interpreted
+@counted
 @checks("grouped_gemm")
 def test_weights_beyond_two_to_the_31(lab):
     flat = far_apart(3, 4 * 16, 2**30)
@@ -444,7 +440,7 @@ def test_weights_beyond_two_to_the_31(lab):
     assert_product(got, each_group(x, values, offsets), "the one group's product", said, WIDE)
 
 
-@interpreted
+@counted
 @checks("grouped_gemm")
 def test_rows_of_groups_beyond_two_to_the_31(lab):
     x, out = far_apart(386, 16), far_apart(386, 16)
@@ -456,7 +452,7 @@ def test_rows_of_groups_beyond_two_to_the_31(lab):
     assert_product(out.clone(), each_group(values, w, offsets), "each group's product", said, WIDE)
 
 
-@interpreted
+@counted
 @checks("grouped_gemm")
 @pytest.mark.parametrize("group_rows", [[5, 0, 17, 0, 1], [40, 40]], ids=str)
 def test_weights_of_empty_groups_are_not_touched(lab, group_rows):

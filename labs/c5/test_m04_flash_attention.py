@@ -13,22 +13,16 @@ pytest.importorskip("triton", reason="the kernels need Triton, which exists for 
 
 from minillm.kernels.attention_tiles import Tiles
 from minillm.kernels.instruments.traffic import trace
-from minillm.kernels.runtime import INTERPRETED
 
 from labs.kit.dots import assert_dots
 from labs.kit.far_apart import far_apart
 from labs.kit.fence import fenced
+from labs.kit.kernel_checks import DEVICE, counted, random
 from labs.kit.launches import launches
 
 pytestmark = checks("flash_attention_varlen")
-DEVICE = "cpu" if INTERPRETED else "cuda"
 SMALL = Tiles(16, 16, 4, 2)  # many tiles from few tokens: the interpreter takes its time for each
 TOLERANCE = {torch.float32: 5e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
-counted = pytest.mark.skipif(not INTERPRETED, reason="bytes are counted in Triton's interpreter: set TRITON_INTERPRET=1")
-
-
-def random(*shape, dtype=torch.float32):
-    return torch.randn(shape).to(dtype).to(DEVICE)
 
 
 def starts(lengths):

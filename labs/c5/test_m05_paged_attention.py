@@ -18,12 +18,11 @@ from minillm.kernels.runtime import INTERPRETED
 from labs.kit.dots import assert_dots
 from labs.kit.far_apart import far_apart
 from labs.kit.fence import fenced
-from labs.kit.kernel_checks import DEVICE, GUARD, assert_rounded, random
+from labs.kit.kernel_checks import DEVICE, GUARD, assert_rounded, counted, random
 from labs.kit.launches import launches
 from labs.kit.paged_by_hand import Cache, dense, in_pieces, nan_where_nobody_wrote, sdpa, shares, whole
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 3e-2}
-counted = pytest.mark.skipif(not INTERPRETED, reason="bytes are counted in Triton's interpreter: set TRITON_INTERPRET=1")
 
 
 def assert_compiles(launch, what):

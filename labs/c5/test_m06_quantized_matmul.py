@@ -10,14 +10,12 @@ pytest.importorskip("triton", reason="the kernels need Triton, which exists for 
 
 from minillm.kernels.instruments.traffic import trace
 from minillm.kernels.int4_packing import Int4Weight, pack_int4
-from minillm.kernels.runtime import INTERPRETED
 
 from labs.kit.fence import fenced
+from labs.kit.kernel_checks import DEVICE, counted
 from labs.kit.launches import launches
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
-counted = pytest.mark.skipif(not INTERPRETED, reason="bytes are counted in Triton's interpreter: set TRITON_INTERPRET=1")
 
 
 def groups_of(n, k, g, dtype=BF16):

@@ -19,13 +19,11 @@ from minillm.kernels.runtime import INTERPRETED
 from labs.kit.draws_by_hand import expected_token, keys, settings, uniforms
 from labs.kit.far_apart import far_apart
 from labs.kit.fence import fenced
+from labs.kit.kernel_checks import DEVICE, DTYPES, counted
 from labs.kit.launches import launches
 from labs.kit.torch_bytes import without_torch
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 BORDER = 1e-6  # closer to a border between two tokens than this, the last bits of exp and of sums decide
-counted = pytest.mark.skipif(not INTERPRETED, reason="bytes are counted in Triton's interpreter: set TRITON_INTERPRET=1")
 
 
 @pytest.fixture

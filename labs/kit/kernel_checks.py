@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from minillm.kernels.runtime import INTERPRETED
 
@@ -11,11 +12,13 @@ from labs.kit.launches import launches
 DEVICE = "cpu" if INTERPRETED else "cuda"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 GUARD = 777.0
+counted = pytest.mark.skipif(not INTERPRETED, reason="bytes are counted in Triton's interpreter: set TRITON_INTERPRET=1")
 ONCE = "load a row once, keep it in registers (a variable) and use it from there"
 MASKS = "the store needs the same mask as the load: lanes past the end write into whatever lies behind"
 
 
 def random(*shape, dtype=torch.float32, scale=1.0):
+    """Normal numbers of any standard deviation, on the machine's device."""
     return (scale * torch.randn(shape)).to(dtype).to(DEVICE)
 
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from minillm.kernels.instruments.traffic import trace
-from minillm.kernels.runtime import INTERPRETED
 
 from labs.kit.compare import assert_close, assert_equal
+from labs.kit.dots import dots
 from labs.kit.fence import fenced
+from labs.kit.kernel_checks import GUARD
 from labs.kit.launches import launches
 from labs.kit.torch_bytes import torch_bytes
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
-GUARD = 777.0
 EDGES = (
     "the last block of K is cut: mask both loads along K, with other=0; M and N are cut as well: mask the store, rows and columns"
 )
-
-
-def random(*shape, dtype=torch.float32, scale=1.0):
-    """Normal numbers of any standard deviation, on the machine's device."""
-    return (scale * torch.randn(shape)).to(dtype).to(DEVICE)
 
 
 def sliced(values, beyond=GUARD, right=80):
@@ -98,29 +93,11 @@ def assert_compiles(call, what):
 
 
 @contextmanager
-def full_precision(inputs):
+def full_precision(inputs: str) -> Iterator[None]:
     """AssertionError at the end if tl.dot was to round float32 to TF32, its default. Only a GPU does it, and shows it."""
-    if not INTERPRETED:
+    with dots() as products:
         yield
-        return
-    from triton.runtime.interpreter import interpreter_builder as builder
-
-    rounded, before, dot = [], vars(builder).get("create_dot"), builder.create_dot
-
-    def noted(left, right, accumulator, precision, *rest):
-        if left.dtype.scalar.is_fp32() and precision.name == "TF32":
-            rounded.append(precision)
-        return dot(left, right, accumulator, precision, *rest)
-
-    builder.create_dot = noted
-    try:
-        yield
-    finally:
-        if before is None:
-            del builder.create_dot  # the class has it
-        else:
-            builder.create_dot = before
-    assert not rounded, (
+    assert not any(dot.left == "fp32" and dot.precision == "tf32" for dot in products), (
         f"{inputs}: right here, but on a GPU tensor cores would round float32 to TF32, and keep 10 of its 23 bits\n"
         '  likely   tl.dot without input_precision="ieee"'
     )
