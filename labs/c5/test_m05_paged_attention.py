@@ -18,18 +18,11 @@ from minillm.kernels.runtime import INTERPRETED
 from labs.kit.dots import assert_dots
 from labs.kit.far_apart import far_apart
 from labs.kit.fence import fenced
-from labs.kit.kernel_checks import DEVICE, GUARD, assert_rounded, counted, random
+from labs.kit.kernel_checks import DEVICE, GUARD, assert_no_spills, assert_rounded, counted, random
 from labs.kit.launches import launches
 from labs.kit.paged_by_hand import Cache, dense, in_pieces, nan_where_nobody_wrote, sdpa, shares, whole
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 3e-2}
-
-
-def assert_compiles(launch, what):
-    found = launch.inspect("sm_89")
-    spilled = f"{found.spill_bytes} bytes a thread do not fit its {found.registers} registers and spill to memory"
-    assert found.spill_bytes == 0, f"{what}: {spilled}\n{found}"
-    return found
 
 
 # ----------------------------------------------------------------------------------------------------------- choose_num_splits
@@ -172,7 +165,7 @@ def test_merge_compiles_without_spills(lab):
     with launches() as launched, fenced():
         lab.merge_splits(random(1, 1, 32, 128), random(1, 1, 32), out=random(1, 1, 128, dtype=torch.bfloat16))
     assert_equal(len(launched), 1, "launches of merge_splits")
-    assert_compiles(launched[0], "merge_splits of 32 pieces, D = 128, into bfloat16, RTX 4090")
+    assert_no_spills(launched[0], "merge_splits of 32 pieces, D = 128, into bfloat16, RTX 4090")
 
 
 # ---------------------------------------------------------------------------------------------------------------- paged_decode
@@ -391,7 +384,7 @@ def test_paged_decode_compiles_with_wide_loads(lab):
     with launches() as launched, fenced():
         lab.paged_decode(random(1, 4, 128, dtype=torch.bfloat16), *cache.arguments(), num_splits=2)
     assert launched, "no kernel was launched"
-    found = assert_compiles(launched[0], "paged_decode of 4 heads of 128 bfloat16, cut, RTX 4090")
+    found = assert_no_spills(launched[0], "paged_decode of 4 heads of 128 bfloat16, cut, RTX 4090")
     assert found.tensor_core_instructions, f"no tensor cores: both products are tl.dot's\n{found}"
     narrow = {bits: count for bits, count in found.loads.items() if bits < 32}
     cause = "a mask that changes from slot to slot cuts the load of a key's dimension into single elements: mask by block"

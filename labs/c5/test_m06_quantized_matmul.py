@@ -12,7 +12,7 @@ from minillm.kernels.instruments.traffic import trace
 from minillm.kernels.int4_packing import Int4Weight, pack_int4
 
 from labs.kit.fence import fenced
-from labs.kit.kernel_checks import DEVICE, counted
+from labs.kit.kernel_checks import DEVICE, assert_no_spills, counted
 from labs.kit.launches import launches
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -241,9 +241,8 @@ def test_compiles(lab, rows):
     weight, x = pack_int4(*groups_of(16, 4096, 128)[:3]), random(rows, 4096)
     with launches() as launched:
         lab.w4a16(x, weight)
-    found = launched[0].inspect("sm_89")
     said = f"w4a16, {rows} row(s) of 4,096 bfloat16, RTX 4090"
-    assert found.spill_bytes == 0, f"{said}: {found.spill_bytes} bytes a thread do not fit its registers and spill\n{found}"
+    found = assert_no_spills(launched[0], said)
     slow = {name: n for name, n in found.instructions.items() if name.startswith("I2F") and not name.endswith(".RP")}
     assert not slow, f"{said}: {slow} convert integers to floats; let the bits of q be the bits of v = 1 + q / 16\n{found}"
     if rows > 1:

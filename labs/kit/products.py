@@ -11,7 +11,7 @@ from minillm.kernels.instruments.traffic import trace
 from labs.kit.compare import assert_close, assert_equal
 from labs.kit.dots import dots
 from labs.kit.fence import fenced
-from labs.kit.kernel_checks import GUARD
+from labs.kit.kernel_checks import GUARD, assert_no_spills
 from labs.kit.launches import launches
 from labs.kit.torch_bytes import torch_bytes
 
@@ -83,10 +83,7 @@ def launched_by(call, what):
 
 def assert_compiles(call, what):
     """The first kernel that the call launches, for an RTX 4090: without spills, with tensor cores."""
-    found = launched_by(call, what)[0].inspect("sm_89")
-    assert found.spill_bytes == 0, (
-        f"{what}: {found.spill_bytes} bytes a thread do not fit its {found.registers} registers and spill to memory\n{found}"
-    )
+    found = assert_no_spills(launched_by(call, what)[0], what)
     assert found.tensor_core_instructions, (
         f"{what}: no tensor-core instruction; tl.dot takes the 16-bit blocks as loaded, not copies in float32\n{found}"
     )
