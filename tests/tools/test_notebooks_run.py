@@ -113,6 +113,14 @@ def test_a_figure_of_shared_plots_brings_its_alt_text(tmp_path):
     assert [fault for fault in check(path) if "a re-run cannot compare" in fault]  # the 3 of the alt text is no printed number
 
 
+@pytest.mark.parametrize("end, seen", [("plot\nprint(3)", False), ("print(3)\nplot", True)])
+def test_a_figure_that_nobody_sees_is_told(tmp_path, end, seen):
+    """A print behind it, and the plot is no longer what the cell ends with."""
+    path = small(tmp_path, ("code", f"from shared.plots import figure\n\nplot = figure(alt='Two lines cross at 3.')\n{end}"))
+    run(path)
+    assert any("does not show it" in fault for fault in check(path)) != seen
+
+
 def test_a_run_is_offline_and_in_its_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     path = small(tmp_path, ("code", "import os\nprint(os.environ['HF_HUB_OFFLINE'], os.path.basename(os.getcwd()))"))

@@ -55,6 +55,8 @@ def _cell_faults(cell: Cell) -> Iterator[str]:
 def _figure_faults(code: list[Cell], index: int) -> Iterator[str]:
     cell = code[index]
     if not has_figure(cell):
+        if re.search(r"\balt\s*=(?!=)", cell["source"]):  # every figure of shared.plots is given one
+            yield "draws a figure and does not show it: make the plot the cell's last expression"
         return
     if not str(cell.get("metadata", {}).get("alt", "")).strip():
         yield 'shows a figure without alt text: draw it with shared.plots, or put "alt" into the cell\'s metadata'
